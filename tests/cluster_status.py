@@ -44,7 +44,7 @@ JOB = JobRow(
             pending=False,
         ),
     ),
-    alternatives=(AlternativeRow("n2", "its agent does not report", None),),
+    alternatives=(AlternativeRow("n2", "the node's agent does not report", None),),
 )
 TOTALS = ClusterTotals(
     completed=3,
@@ -77,7 +77,7 @@ def example() -> ClusterStatus:
         observed_at=now,
         nodes=nodes,
         jobs=(JOB,),
-        queue=(QueueRow("vgg", 30.0, "gpu-1: its floor is 64.00 cores of 8.00"),),
+        queue=(QueueRow("vgg", 30.0, "gpu-1: the job's floor is 64.00 cores, the node has 8.00"),),
         asked=(),
         rejected=("a.yaml:3:9: weight: 'no' is not a number",),
         alarms=(),

@@ -201,7 +201,7 @@ def gpu_report() -> CycleReport:
     hook = (
         ("devices", "NVIDIA hook, legacy mode"),
         ("memory", "MPS, 8 GiB on each at start"),
-        ("cpu", "control group file, set again when lost"),
+        ("cpu", "dlsched, in the control group's file"),
     )
     jobs = (
         gpu_job("shared-one", 0.5, (whole.uuid,), GpuAccess.CDI, cdi, told=0.6, paces=0.58),
@@ -368,7 +368,7 @@ def everything_report() -> CycleReport:
             limits={"digits-resnet": Limits(0.8, 0.5)},
             why={"digits-resnet": "weight 1 of 5"},
             guarded={"digits-resnet": "bounds"},
-            trouble="no longer asked: boom",
+            trouble="no longer used: boom",
         ),
         rejected=(RejectedFile("bad.yaml", "bad", ("bad.yaml:3:7: cpus.max: 0 is too low",)),),
         alarms=("engine: no answer",),

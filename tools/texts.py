@@ -5,7 +5,7 @@
 
 A reader of a drawn text gets one line beside it: the file and the function that it comes from. A
 text is right if such a reader says what happened, and what to do. A placeholder is shown by its
-expression, and a text that is made of parts as its parts.
+expression. A part that a function names, and then puts into one longer text, is shown within that.
 """
 
 from __future__ import annotations
@@ -14,19 +14,30 @@ import argparse
 import ast
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent
-LEAST_LENGTH = 3
-"""In what is no key, name or unit, by spaces."""
+LENGTH_MIN = 3
+"""Of what is no key, name or unit."""
+UNSHOWN = (
+    "simulation/cluster/invariants.py",
+    "/creation.py _PASSING",
+    "/stop.py Sign",
+    "/calls.py OUT",
+)
+"""Parts of the places whose texts developers alone meet, or that are compared with an engine's."""
 _PAGE = re.compile(r"(?<![\w$])(?:\"([^\"\n]+)\"|'([^'\n]+)'|`([^`]+)`)")
 _DOCUMENTED = ("Keys", "Settings", "Parameters", "AlarmKey")
 """Ends of the names of classes whose fields' docstrings are in the reference."""
 _CLICK = ("command", "group", "option", "argument")
-_CODE = re.compile(r"(?:SELECT|INSERT|ALTER|CREATE|DELETE|UPDATE|PRAGMA|import|from) ")
-"""How a text begins that is a program."""
+_CODE = re.compile(
+    r"(?:SELECT|INSERT|ALTER|CREATE|DELETE|UPDATE|PRAGMA|BEGIN;|AND|FROM|import|from)\b|<|default-src"
+    r"|\"use strict\"|Metadata-Version|\{method\} \{path\} HTTP"
+)
+"""How a text begins that is a program, a header, or a picture."""
 Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 
 
@@ -43,21 +54,61 @@ def of_module(source: str, place: str) -> Iterator[Shown]:
     yield from _of(ast.parse(source), place, "")
 
 
-def _of(node: ast.AST, place: str, owner: str, commands: bool = False) -> Iterator[Shown]:
+def _of(
+    node: ast.AST,
+    place: str,
+    owner: str,
+    commands: bool = False,
+    parts: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Shown]:
     if isinstance(node, Defined):
         owner = getattr(node, "name", owner)
         commands = _is_command(node)
         if ast.get_docstring(node) is not None and not commands:
             node.body = node.body[1:]
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            parts = _parts(node)
+        case ast.Assign(targets=[ast.Name(id=name)]) if name in parts:
+            return  # shown within the whole
+        case ast.Assign(targets=[ast.Name(id=name)]) if not parts and name.isupper():
+            owner = f"{owner} {name}".lstrip()
+        case ast.Call(func=ast.Attribute(attr="debug")):
+            return
     documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     if documents and not commands and not owner.endswith(_DOCUMENTED):
         return
-    text = _text(node)
-    if text is not None and _length(text) >= LEAST_LENGTH and not _CODE.match(text.lstrip()):
+    if any(one in f"{place} {owner}" for one in UNSHOWN):
+        return
+    text = _text(node, parts)
+    if text is not None and _length(text) >= LENGTH_MIN and not _CODE.match(text.lstrip()):
         yield Shown(f"{place}:{getattr(node, 'lineno', 1)} {owner}", " ".join(text.split()))
     for child in ast.iter_child_nodes(node):
         if not (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant)):
-            yield from _of(child, place, owner, commands)
+            yield from _of(child, place, owner, commands, parts)
+
+
+def _parts(node: ast.AST) -> dict[str, str]:
+    """The texts that this function names once and puts into a longer one, by name."""
+    used = {
+        one.value.id
+        for one in ast.walk(node)
+        if isinstance(one, ast.FormattedValue) and isinstance(one.value, ast.Name)
+    }
+    given: dict[str, list[str | None]] = {}
+    for one in ast.walk(node):
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in used:
+                given.setdefault(name, []).append(_choice(value))
+    return {name: text for name, (text, *more) in given.items() if text and not more}
+
+
+def _choice(node: ast.AST) -> str | None:
+    """The text, or both of a condition's."""
+    if isinstance(node, ast.IfExp):
+        both = [_text(one) for one in (node.body, node.orelse)]
+        return None if None in both else f"[{' | '.join(map(str, both))}]"
+    return _text(node)
 
 
 def _is_command(node: Defined) -> bool:
@@ -65,22 +116,26 @@ def _is_command(node: Defined) -> bool:
     return any(re.search(rf"\b(?:{'|'.join(_CLICK)})\(", call) for call in calls)
 
 
-def _text(node: ast.AST) -> str | None:
+def _text(node: ast.AST, parts: Mapping[str, str] = MappingProxyType({})) -> str | None:
     match node:
         case ast.Constant(value=str(text)):
             return text
-        case ast.JoinedStr(values=parts):
+        case ast.JoinedStr(values=pieces):
             return "".join(
-                str(part.value)
-                if isinstance(part, ast.Constant)
-                else f"{{{ast.unparse(getattr(part, 'value', part))}}}"
-                for part in parts
+                str(one.value) if isinstance(one, ast.Constant) else _placed(one, parts)
+                for one in pieces
             )
     return None
 
 
+def _placed(node: ast.AST, parts: Mapping[str, str]) -> str:
+    """A placeholder: its expression, or the text that it stands for."""
+    shown = ast.unparse(getattr(node, "value", node))
+    return parts.get(shown, f"{{{shown}}}")
+
+
 def _length(text: str) -> int:
-    """The number of words that are no key, name, unit, tag or expression."""
+    """How many parts of it are no key, name, unit, tag or expression."""
     text = re.sub(r"<[^>]*>|\{[^}]*\}|`[^`]*`", " ", text)
     return sum(bool(re.fullmatch(r"[(]?[A-Za-z'-]{2,}[.,;:)?]*", one)) for one in text.split())
 
@@ -89,7 +144,7 @@ def of_page(source: str, place: str) -> Iterator[Shown]:
     """The strings of several words in a script of the page."""
     for found in _PAGE.finditer(re.sub(r"(?m)^\s*(?://|\*|/\*).*$", "", source)):
         text = next(one for one in found.groups() if one is not None)
-        if _length(text) >= LEAST_LENGTH:
+        if _length(text) >= LENGTH_MIN:
             yield Shown(place, " ".join(text.split()))
 
 

@@ -1,7 +1,8 @@
 """Checks wording by the rule files in tools/words: names by the syntax tree, and prose.
 
 The rules are in Vale's substitution format. Prose is Markdown, docstrings,
-comments, and every string with a blank in it: help texts, log and error messages.
+comments, and every string with a blank in it: help texts, log and error messages. What users of
+the product meet has rules of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from itertools import product
 from pathlib import Path
 
 import yaml
+
+from tools.texts import of_module
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "tools" / "words"
@@ -120,7 +123,10 @@ def python_texts(source: str, stem: str) -> Iterator[Text]:
 def findings(path: Path, rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     """Level and line to print, for everything in that file that the rules find."""
     source, shown = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
-    pieces = python_texts(source, path.stem) if path.suffix == ".py" else [Text(1, source)]
+    pieces = list(python_texts(source, path.stem)) if path.suffix == ".py" else [Text(1, source)]
+    if path.suffix == ".py" and shown.startswith("dlsched/"):
+        met = of_module(source, shown)
+        pieces += [Text(int(re.findall(r":(\d+)", one.where)[0]), one.text, "shown") for one in met]
     for piece, rule in product(pieces, rules):
         for line, message in rule.findings(piece):
             yield rule.level, f"{shown}:{line}: {rule.level}: {message} ({rule.name})"

@@ -242,7 +242,7 @@ class _NoHttp(ValueError):
 def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
     parts = _line(answer).split(" ")
     if not parts[0].startswith("HTTP/1.") or not parts[1:2] or not parts[1].isdigit():
-        raise _NoHttp("it does not speak HTTP")
+        raise _NoHttp("the answer is not HTTP")
     headers = {}
     while line := _line(answer):
         name, _, value = line.partition(":")
@@ -293,7 +293,7 @@ def _remedy(path: Path) -> str:
     except (OSError, KeyError):
         return "use sudo"
     if not status.st_mode & 0o020 or status.st_gid == 0:
-        return "it is its owner's alone, so use sudo"
+        return "only the socket's owner may connect, so use sudo"
     return f"join group {group} (usermod -aG {group} USER, then log in again), or use sudo"
 
 

@@ -63,9 +63,9 @@ class OneReading:
     async def answer(
         self, request: Request, read: Callable[[Callable[[], bool]], bytes]
     ) -> bytes | None:
-        """What `read` returns, in a thread; None: the asker has gone. `read` must end soon after
-        its argument is true. Raises what it raises, and HTTPException when the one before or this
-        one takes too long."""
+        """What `read` returns, in a thread; None: the client has gone. `read` must
+        end soon after its argument is true. Raises what it raises, and HTTPException when the one
+        before or this one takes too long."""
         await self._take_turn()
         stop = threading.Event()
         work = asyncio.ensure_future(run_in_threadpool(read, stop.is_set))
@@ -95,7 +95,7 @@ class OneReading:
         except TimeoutError:
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "the journal is being read already, for one at a time: ask again in a second",
+                "the journal is being read for another request: ask again in a second",
             ) from None
         self._busy = True
 
@@ -158,7 +158,7 @@ def rendered(
     yield head[:-2].encode()
     for number, (name, steps) in enumerate(curves.jobs.items()):
         if stopped():
-            raise Cancelled("the asker has gone")
+            raise Cancelled("the client has closed the connection")
         text = f"{',' if number else ''}{json.dumps(name)}:{json_text(steps.curves())}"
         yield text.encode()
     yield b"}}"
@@ -171,7 +171,7 @@ def asked_usage(query: Mapping[str, str], now_s: float) -> tuple[By, float]:
         raise _bad(f"since is {since_s:g} s, must be from {MINUTE_S:.0f} s to {RANGE_MAX_S:.0f} s")
     by = query.get("by", "user")
     if by not in ("user", "job"):
-        raise _bad(f"by is {by[:20]!a}, must be user or job")
+        raise _bad(f"`by` is {by[:20]!a}, must be `user` or `job`")
     return ("user" if by == "user" else "job"), max(now_s - since_s, 0.0)
 
 

@@ -152,7 +152,7 @@ class _Routes:
         follow = bool(_count(request, "follow", default=0, low=0, high=1))
         caller, owner = caller_of(request), self._view(name, self._report()).spec.owner
         if not caller.may_read_logs(owner):
-            whose = "" if owner is None else f", unless by its owner (uid {owner})"
+            whose = "" if owner is None else f"; its owner (uid {owner}) may read it here"
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
                 refusal(caller, f"the output of {name}, which may hold secrets,") + whose,
@@ -160,7 +160,8 @@ class _Routes:
         followers = self._followers[caller.address]
         if not followers.acquire(blocking=False):
             raise HTTPException(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{FOLLOWERS_MAX} logs are being read already"
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{FOLLOWERS_MAX} logs are being read already, the most at a time",
             )
         reading = LogReading(followers)
         reading.start(lambda: self._source.logs(name, tail, follow))
@@ -178,13 +179,13 @@ class _Routes:
         only = request.query_params.get("only")
         if only not in (None, "events"):
             raise HTTPException(
-                HTTPStatus.BAD_REQUEST, f"only is {only[:20]!a}, must be events, or be left out"
+                HTTPStatus.BAD_REQUEST, f"`only` is {only[:20]!a}, must be `events`, or left out"
             )
         stream, address = self._source.stream, caller_of(request).address
         if stream.followers[address] >= STREAM_FOLLOWERS_MAX:
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{STREAM_FOLLOWERS_MAX} streams are being followed already",
+                f"{STREAM_FOLLOWERS_MAX} streams are being followed already, the most at a time",
             )
         # A browser sends the header when it connects again by itself, but a page cannot set it.
         after = request.headers.get("last-event-id", request.query_params.get("after", ""))
@@ -277,7 +278,8 @@ class _Routes:
         if not self._adoptions.acquire(blocking=False):
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{ADOPTIONS_MAX} containers are being adopted or dropped already",
+                f"{ADOPTIONS_MAX} containers are being adopted or dropped already, the most at "
+                "a time",
             )
         try:
             return _Json(await run_in_threadpool(change, name))

@@ -212,18 +212,18 @@ class ApiServer:
                 self._serve_again()
         except Exception:  # jobs go on without ps; the loop must not notice
             log.exception("the API has ended: ps, why and stop do not answer until a restart")
-            self.problem = "the API has ended: a restart brings it back"
+            self.problem = "the API has ended: restart the daemon"
 
     def _serve_again(self) -> None:
         try:
             self._listen_again()
         except DlschedError as error:
-            self.problem = f"no client can ask this daemon: {error}"
+            self.problem = f"`ps`, `why` and `stop` get no answer: {error}"
             self._ending.wait(AGAIN_S)
             return
         self.problem = None
         log.warning(
-            "the sockets in %s were gone, and have been made again", self.status_path.parent
+            "the sockets in %s were gone; dlsched has made them again", self.status_path.parent
         )
         self._server = server = uvicorn.Server(self._config)
         if not self._ending.is_set():

@@ -96,7 +96,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketUnusable(f"{path} is there and is no socket: move it away")
+        raise SocketUnusable(f"{path} is not a socket: move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -123,7 +123,9 @@ def _open_to(group: str | None, path: Path) -> None:
     try:
         os.chown(path, -1, gid)
     except PermissionError:
-        log.warning("%s is for this user alone: it may not be given to group %s", path, group)
+        log.warning(
+            "only this user may connect to %s: this user cannot give it to group %s", path, group
+        )
         path.chmod(0o600)
     else:
         path.chmod(0o660)

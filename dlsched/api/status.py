@@ -338,14 +338,14 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
 BOUNDED = ("devices", "time", "memory", "cpu")
 """Kinds of bounds on a job with GPUs."""
 
-_ALONE = "its GPUs are its alone, so it is not bounded"
+_ALONE = "not limited: no other job is on the job's GPUs"
 _ADVISORY = {
-    "devices": "it is unknown how they reached it",
-    "time": "sent to the job, which does not say that it keeps to it",
-    "memory": "sent to the job; fit_to_allotment() has its framework keep to it",
-    "cpu": "nothing holds it",
+    "devices": "it is not known how the job got its GPUs",
+    "time": "the share is sent to the job, which does not report whether it obeys",
+    "memory": "the limit is sent to the job; fit_to_allotment() applies it in its framework",
+    "cpu": "the kernel does not enforce it",
 }
-_PACED = "sent to the job, which paces itself"
+_PACED = "the share is sent to the job, which paces itself"
 
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuStatus, ...]:

@@ -82,11 +82,14 @@ def _latency_doubts(
     ceiling_cores = spec.bounds.ceiling_cores
     if forecast.kind == ForecastKind.IMPOSSIBLE and best_s is not None and target.seconds < best_s:
         asked = render_seconds(target.seconds)
-        yield f"target.latency: {asked}, at best {render_seconds(best_s)} as it runs now"
+        yield (
+            f"target.latency: {asked}; the job reaches {render_seconds(best_s)} at best as it runs "
+            "now"
+        )
     elif needs_cores is None or ceiling_cores is None or target.seconds > before.seconds:
         return
     elif ceiling_cores < needs_cores:
-        needs = f"its target needs {render_cores(needs_cores)} as it runs now"
+        needs = f"the job's target needs {render_cores(needs_cores)} as it runs now"
         yield f"cpus.max: {render_cores(ceiling_cores)}, {needs}"
 
 
@@ -99,4 +102,4 @@ def _tier_doubts(
     if before.metric != target.metric or not short or best is None:
         return
     if asked is not None and not reaches(target, asked, best):
-        yield f"target.{tier}: {asked:g}, at best {best:.4g} is expected as it runs now"
+        yield f"target.{tier}: {asked:g}; {best:.4g} at best is expected as the job runs now"

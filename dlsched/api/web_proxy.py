@@ -63,7 +63,7 @@ _HEADERS = {
 _BROKEN = (OSError, h11.ProtocolError)
 """The daemon broke off or was silent, or the browser took nothing."""
 
-_NO_COOKIE = "not open to you: use the address that `dlsched web` printed; it works once"
+_NO_COOKIE = "not open to you: use the address that `dlsched web` printed; the address works once"
 _USED = "this address has been used already, or is wrong: start `dlsched web` again"
 
 _ENTRANCE = f"""<!doctype html>
@@ -233,7 +233,9 @@ class _Answer:
                     {"type": "http.response.body", "body": bytes(event.data), "more_body": True}
                 )
             elif isinstance(event, h11.ConnectionClosed):
-                raise h11.RemoteProtocolError("closed before the end of an answer")
+                raise h11.RemoteProtocolError(
+                    "the connection was closed before the end of an answer"
+                )
             elif isinstance(event, h11.EndOfMessage):
                 await self._send({"type": "http.response.body", "body": b""})
                 return

@@ -48,11 +48,18 @@ def _text(fact: WireFact) -> str:
     if fact.lost:
         in_tls = any(name == "tls" and number for name, number in fact.connections)
         first = ", or among the first ones of a TLS connection" if in_tls else ""
-        text += f"; {counted(fact.lost, 'request')} not measured: not captured whole{first}"
+        text += (
+            f"; {counted(fact.lost, 'request')} not measured: their packets were not captured "
+            f"whole{first}"
+        )
     if fact.dropped:
-        text += f"; {counted(fact.dropped, 'packet')} of its network not read, for lack of room"
+        text += (
+            f"; {counted(fact.dropped, 'packet')} of the job's network not read, for lack of room"
+        )
     if fact.missed_s:
-        text += f"; {fact.missed_s:.1f} s not measured: the process that reads packets had ended"
+        text += (
+            f"; {fact.missed_s:.1f} s not measured: dlsched's process that reads packets had ended"
+        )
     if fact.unmeasured:
         ratio = render_percent(1.0 - (fact.measured_ratio or 0.0))
         why = ", ".join(name for name, _ in fact.unmeasured)
@@ -63,7 +70,7 @@ def _text(fact: WireFact) -> str:
 def _contradiction(fact: WireFact, target: Target | None) -> str | None:
     if fact.unreported:
         return (
-            f"it reports no request, but {fact.unreported} were answered at its sockets in the "
+            f"the job reports no request, but answered {fact.unreported} at its sockets in the "
             "last minute: another program's page or log may be read, or `where` leaves them out"
         )
     if fact.reported_s is None or fact.measured_s is None or not isinstance(target, LatencyTarget):
@@ -75,4 +82,4 @@ def _contradiction(fact: WireFact, target: Target | None) -> str | None:
         reported = f"{render_seconds(lowest_s)} to {reported}"
     measured = render_seconds(fact.measured_s)
     decides = ", which decides" if fact.judges else ""
-    return f"it reports {what} {reported}; at its sockets {what} is {measured}{decides}"
+    return f"the job reports {what} {reported}; at its sockets {what} is {measured}{decides}"

@@ -43,24 +43,42 @@ _yes = click.option("--yes", is_flag=True, help="Ask no question, as in scripts.
 @click.command(short_help="Keep a running container at a target, without a restart.")
 @click.argument("name", required=False)
 @click.option("--latency", metavar="TIME", help="Answer within this time, such as 300ms.")
-@click.option("--quantile", metavar="Q", help="Which latency: mean (default), p50 to p99.9.")
-@click.option("--of", metavar="WHAT", help="Which time: answer (default), first-byte or gap.")
-@click.option("--max-failed", metavar="RATIO", help="Part that may fail (default 0.01).")
+@click.option(
+    "--quantile", metavar="Q", help="Statistic of the latency: mean (default), p50 to p99.9."
+)
+@click.option(
+    "--of", metavar="WHAT", help="Time that is measured: answer (default), first-byte or gap."
+)
+@click.option(
+    "--max-failed", metavar="RATIO", help="Part of the requests that may fail (default 0.01)."
+)
 @click.option("--reach", metavar="METRIC=VALUE", help="Train until then, such as map=0.60.")
-@click.option("--good-enough", metavar="VALUE", help="When the model is of use, such as 0.55.")
-@click.option("--deadline", metavar="TIME", help="When that should be reached, such as 2h.")
+@click.option(
+    "--good-enough", metavar="VALUE", help="Value at which the model is of use, such as 0.55."
+)
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="Time within which --good-enough should be reached, such as 2h.",
+)
 @click.option(
     "--metrics",
     metavar="PRESET|KEY=VALUE",
     multiple=True,
     help="Where progress is read: a preset, or as in labels: port=8000, pattern=... (repeatable).",
 )
-@click.option("--wire", metavar="PORT", help="The ports whose answers are timed; false: none.")
-@click.option("--minimum", metavar="CORES", help="Least that the container gets, such as 0.5.")
-@click.option("--maximum", metavar="CORES", help="Most that the container gets, such as 4.")
-@click.option("--weight", metavar="W", help="How much it counts beside others (default 1).")
 @click.option(
-    "--background", is_flag=True, help="It has no target, and gets only CPU that no other job uses."
+    "--wire", metavar="PORT", help="Ports whose response times are measured; false: none."
+)
+@click.option(
+    "--minimum", metavar="CORES", help="Least cores that the container gets, such as 0.5."
+)
+@click.option("--maximum", metavar="CORES", help="Most cores that the container gets, such as 4.")
+@click.option("--weight", metavar="W", help="Weight of the container beside others (default 1).")
+@click.option(
+    "--background",
+    is_flag=True,
+    help="No target: the container gets only CPU that no other job uses.",
 )
 @click.option(
     "--others-background",
@@ -115,11 +133,14 @@ def adopt(
         return
     print_text(f"{name}: adopted while it runs, as job {taken['job']}: no restart, no labels")
     limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
-    print_text(f"  before: {limit}; `dlsched drop {name}` gives that back")
+    print_text(f"  limit before: {limit}; `dlsched drop {name}` gives it back")
     if taken["successors"] is not None:
         print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
     if given["background"]:
-        print_text("  it comes last: it gets only CPU that no other job uses, without a limit")
+        print_text(
+            "  in the background: the container gets only CPU that no other job uses, without a "
+            "limit"
+        )
     elif job is None or job.target is not None:
         print_text(one_line(f"  measured: {_progress(job)}"))
     wire = None if job is None else job.sidecar.wire
@@ -142,7 +163,7 @@ def _show_cpu(daemon: Daemon, name: str) -> None:
         print_text(one_line(f"    {user_text(one)}"))
 
 
-@click.command(short_help="Let an adopted container go, with all its limits as before.")
+@click.command(short_help="Let an adopted container go and give its limits back.")
 @click.argument("name", required=False, shell_complete=adopted_names)
 @click.option("--all", "every", is_flag=True, help="Instead of NAME: all adopted containers.")
 @_yes
@@ -185,7 +206,7 @@ def drop(
 
 def _dropped(name: str, back: Mapping[str, Any]) -> str:
     """What a drop did to the container, in one line."""
-    now = f"{name}: dropped; it has: {back['now'] or 'not read'}"
+    now = f"{name}: dropped; its limits now: {back['now'] or 'not read'}"
     failure = back["failure"]
     return one_line(f"{now} (checked)" if failure is None else f"{now}; FAILED: {failure}")
 
@@ -309,7 +330,7 @@ def _for_each(
 
 @click.command(short_help="Print an adoption as labels for a Compose file.")
 @click.argument("name", shell_complete=adopted_names)
-@click.option("--job", is_flag=True, help="As keys of a job file instead.")
+@click.option("--job", is_flag=True, help="Print keys of a job file instead of labels.")
 @options.output
 @options.asking
 def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
@@ -422,7 +443,8 @@ def _labels(
         asked[name] = value if equals else one
     if not any(value is not None for value in asked.values()):
         raise click.UsageError(
-            "nothing is asked of it: give --latency, --reach, --minimum, --maximum, --weight "
+            "nothing is asked of the container: give --latency, --reach, --minimum, --maximum, "
+            "--weight "
             "or --background"
         )
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
@@ -439,7 +461,7 @@ def _reach(reach: str, good_enough: str | None) -> dict[str, str | None]:
         try:
             number = float(value)
         except ValueError:
-            raise click.UsageError(f"--reach {reach!r}: {value!r} is no number") from None
+            raise click.UsageError(f"--reach {reach!r}: {value!r} is not a number") from None
         if rises is None:
             raise click.UsageError(
                 f"--reach {reach}: give --good-enough VALUE too: whether {metric!r} must rise or "

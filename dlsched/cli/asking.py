@@ -23,7 +23,8 @@ from dlsched.model.errors import DaemonUnavailable
     "hosts",
     metavar="HOST,...",
     multiple=True,
-    help="Ask these hosts instead, by ssh: `user@name`, or what your ssh configuration names.",
+    help="Ask the daemons of these hosts by ssh, not this host's: `user@name`, or a name of your "
+    "ssh configuration.",
 )
 @options.output
 @options.asking
@@ -146,14 +147,16 @@ def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | 
 
 @click.command(short_help="Print a job's output.")
 @click.argument("job", shell_complete=job_names)
-@click.option("--follow", "-f", is_flag=True, help="Go on as the job writes, until Ctrl-C.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Go on printing what the job writes, until Ctrl-C."
+)
 @click.option(
     "--tail",
     "-n",
     type=click.IntRange(0, 1_000_000),
     default=100,
     show_default=True,
-    help="How many of the last lines to begin with.",
+    help="How many of the last lines to print first.",
 )
 @click.option("--raw", is_flag=True, help="Print the job's bytes unchanged, control codes too.")
 @options.asking

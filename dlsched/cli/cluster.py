@@ -83,11 +83,20 @@ cluster.add_command(doctor)
 @options.config
 @click.option("--policy", metavar="NAME", help="The policy that places and moves jobs.")
 @click.option("--watch", metavar="DIR", type=options.FOLDER, help="Folder of job files to submit.")
-@click.option("--state-dir", metavar="DIR", type=options.FOLDER, help="Has the controller's lock.")
 @click.option(
-    "--run-dir", metavar="DIR", type=options.FOLDER, help="The status file is in DIR-cluster."
+    "--state-dir", metavar="DIR", type=options.FOLDER, help="Folder of the controller's lock."
 )
-@click.option("--instance", metavar="NAME", help="Which jobs of the swarm are ours.")
+@click.option(
+    "--run-dir",
+    metavar="DIR",
+    type=options.FOLDER,
+    help="The controller writes its status file into DIR-cluster.",
+)
+@click.option(
+    "--instance",
+    metavar="NAME",
+    help="Jobs of the swarm with this instance name are this controller's.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
 def run(
     config: Path | None,
@@ -133,7 +142,7 @@ def status(output: str, config: Path | None, run_dir: Path | None) -> None:
     print_status(output, config, run_dir)
 
 
-@cluster.command(short_help="Explain where a job is, and why.")
+@cluster.command(short_help="Explain on which node a job is, and why.")
 @click.argument("job")
 @options.output
 @options.asking
@@ -211,7 +220,7 @@ def move(job: str, node: str, config: Path | None) -> None:
         if job not in store.records():
             raise DlschedError(f"{job}: no job of the cluster that has a node")
         store.ask(Request(Wanted.MOVE, job, _node(node, store.nodes())))
-    say(f"{job}: asked; `dlsched cluster why {job}` shows what comes of it")
+    say(f"{job}: the move is asked for; `dlsched cluster why {job}` shows its result")
 
 
 @cluster.command(short_help="Place and move nothing until `resume`.")
@@ -226,7 +235,7 @@ def pause(config: Path | None) -> None:
     """
     with _store(config) as store:
         store.ask(Request(Wanted.PAUSE))
-    say("paused: `dlsched cluster resume` ends it")
+    say("paused: `dlsched cluster resume` ends the pause")
 
 
 @cluster.command(short_help="Place and move jobs again.")
@@ -243,7 +252,7 @@ def resume(config: Path | None) -> None:
     say("jobs are placed and moved again")
 
 
-@cluster.command(short_help="Give up a node that is off, with what only it had.")
+@cluster.command(short_help="Give up a node that is off, with all that only that node had.")
 @click.argument("node")
 @click.option(
     "--i-know-it-is-off",
@@ -276,7 +285,7 @@ def forget(node: str, is_off: bool, config: Path | None) -> None:
         if name in members and members[name].up:
             raise DlschedError(f"{node} is not off: it answers")
         store.ask(Request(Wanted.FORGET, name))
-    say(f"{node}: asked; its jobs start elsewhere, as `dlsched cluster status` shows")
+    say(f"{node}: given up; its jobs start on other nodes, as `dlsched cluster status` shows")
 
 
 def print_status(output: str, config: Path | None, run_dir: Path | None) -> None:

@@ -95,7 +95,7 @@ def _came_of(one: MoveRow) -> str:
         so_far = " so far" if one.pending else ""
         parts.append(f"measured {one.measured_s:+.0f} s{so_far}")
     elif one.outcome == "completed":
-        parts.append("measured: not known yet" if one.pending else "measured: not known")
+        parts.append("effect: not measured yet" if one.pending else "effect: not measured")
     if one.outcome != "completed":
         parts.append(f"{one.outcome}: {one.problem}" if one.problem else one.outcome)
     return ", ".join(parts)
@@ -108,7 +108,7 @@ def _facts(row: JobRow) -> list[tuple[str, str]]:
         ("target", row.goal),
         ("measured", "" if row.measured is None else f"{row.measured:.4g}"),
         ("used", "" if row.granted_cores is None else f"{row.granted_cores:.3g} cores"),
-        ("left", "" if left is None else f"about {render_seconds(left)} of one core"),
+        ("left", "" if left is None else f"about {render_seconds(left)} of work on one core"),
         ("moves", f"{row.moves} so far" if row.moves else ""),
         ("cannot be moved", row.unmovable),
     ]
@@ -189,7 +189,12 @@ def _ends(status: ClusterStatus) -> list[tuple[str, str]]:
     written_s, observed_s = age_s(status.written_at, now_s), age_s(status.observed_at, now_s)
     if written_s is None or written_s > OLD_S:
         old = "an unknown time" if written_s is None else render_seconds(written_s)
-        lines.append((f"{old} old: the controller on this host has ended, or hangs", "bold red"))
+        lines.append(
+            (
+                f"the status is {old} old: the controller on this host has ended, or hangs",
+                "bold red",
+            )
+        )
     elif observed_s is not None:
         lines.append((f"{render_seconds(observed_s)} old", "yellow" if observed_s > OLD_S else ""))
     return lines

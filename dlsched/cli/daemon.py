@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     "--state-dir",
     metavar="DIR",
     type=options.FOLDER,
-    help="Records and journal; keep it.",
+    help="Folder of records and journal, kept between restarts.",
 )
 @click.option("--run-dir", metavar="DIR", type=options.FOLDER, help="Directory of the sockets.")
-@click.option("--instance", metavar="NAME", help="Which containers are ours; one daemon for each.")
+@click.option(
+    "--instance",
+    metavar="NAME",
+    help="Containers with this instance name are this daemon's; one daemon for each.",
+)
 @click.option("--period", metavar="TIME", help="Time between cycles, such as 1s.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
 def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any) -> None:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 LASTS_LEAST_S = 86_400.0
 """A journal whose size limit holds less than a day gets a warning."""
 
-_AS_DAEMON = "run this as the daemon's user"
+_AS_DAEMON = "run `dlsched doctor` as the daemon's user"
 
 READ = "status, reasons, history, metrics, the logs of one's own jobs"
-CHANGED = "the same, every job's logs, and all changes"
+CHANGED = "all that, every job's logs, and all changes"
 """What the sockets serve."""
 
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -143,10 +143,14 @@ def _unloaded(line: str) -> Finding:
 def _policy(name: str, policy: Policy) -> Finding:
     if policy.traits.holds_at_target:
         line = (
-            f"{name} holds every service at its target by a ceiling: where requests do "
-            "not wait for answers (open loops: web clients, cameras) they queue up without bound"
+            f"policy {name} limits every service so that it just meets its target: requests "
+            "that do not wait for answers (open loops: web clients, cameras) then queue up "
+            "without bound"
         )
-        remedy = "for such services policy adaptive in mode slo; `dlsched why JOB` shows which"
+        remedy = (
+            "set policy adaptive in mode slo for such services; `dlsched why JOB` shows which "
+            "these are"
+        )
         return Finding("policy", "warn", line, remedy)
     return Finding("policy", "ok", f"{name} loads")
 
@@ -165,7 +169,7 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
         yield from findings
         works = all(finding.state != "fail" for finding in findings)
         if not works:
-            yield Finding("probe", "ok", "skipped: there is no engine to try it on")
+            yield Finding("probe", "ok", "skipped: there is no engine to try limits on")
         elif not probing:
             yield Finding("probe", "ok", "skipped, as --no-probe says")
         else:
@@ -209,7 +213,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
 def _listen(settings: Settings) -> Finding:
     """Who may read the status by TCP."""
     if settings.listen is None:
-        return Finding("listen", "ok", "null: nothing can be read by TCP")
+        return Finding("listen", "ok", "null: no TCP port is open")
     line = "every user of this host may read status, reasons, history and metrics"
     return Finding("listen", "ok", f"{render_address(*settings.listen)}: {line}")
 
@@ -220,11 +224,11 @@ def _watch(folder: Path) -> Finding:
     except FileNotFoundError:
         return Finding("watch", "warn", f"{folder} does not exist", f"mkdir -p {folder}")
     except OSError as error:
-        remedy = "nothing is removed while it cannot be listed; correct its permissions"
+        remedy = "no job is removed while the folder cannot be listed; correct its permissions"
         return Finding("watch", "fail", f"{folder}: {error.strerror}", remedy)
     if not os.access(folder, os.W_OK | os.X_OK):
         line = f"{folder} is listed, but you may not write into it"
-        return Finding("watch", "warn", line, "`dlsched submit` needs that right")
+        return Finding("watch", "warn", line, "`dlsched submit` needs the right to write into it")
     return Finding("watch", "ok", f"{folder}: {count} entries")
 
 
@@ -265,10 +269,15 @@ def _journal(settings: Settings) -> Finding:
     with JournalReader(path) as reader:
         growth = reader.growth(bound)
         if reader.problem is not None:
-            return Finding("journal", "warn", reader.problem, "move it away: a new one is made")
+            return Finding(
+                "journal",
+                "warn",
+                reader.problem,
+                "move the journal away: dlsched begins a new one",
+            )
     size = f"{render_bytes(growth.bytes)} of {render_bytes(bound)}"
     if growth.bytes_per_day is None or growth.lasts_s is None:
-        return Finding("journal", "ok", f"{size}; too new to know its growth")
+        return Finding("journal", "ok", f"{size}; the journal is too new to know its growth")
     rate = f"{render_bytes(growth.bytes_per_day)} a day"
     line = f"{size}, {rate}: the bound holds {render_seconds(growth.lasts_s)}"
     short = growth.lasts_s < min(LASTS_LEAST_S, settings.journal.max_age_s)

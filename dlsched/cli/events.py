@@ -23,7 +23,7 @@ AGAIN_S = 1.0
 
 
 @click.command(short_help="Show changes of limits, states, targets and alarms as they happen.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as it happens, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Go on printing as it happens, until Ctrl-C.")
 @options.output
 @options.asking
 def events(follow: bool, output: str, config: Path | None, run_dir: Path | None) -> None:

@@ -158,7 +158,7 @@ def in_full(gpu: JobGpuStatus | None) -> Iterator[tuple[str, str]]:
 
 
 def _holding(gpu: JobGpuStatus) -> str:
-    parts = [", ".join(gpu.uuids) or f"none of {gpu.count} yet"]
+    parts = [", ".join(gpu.uuids) or f"0 of {counted(gpu.count, 'GPU')} yet"]
     if gpu.floor_share < 1 or gpu.actual_share is not None:
         parts.append(_share(gpu))
     elif gpu.uuids:

@@ -102,7 +102,7 @@ def _answer(host: str) -> bytes:
         except BaseException as error:
             process.kill()
             if isinstance(error, subprocess.TimeoutExpired):
-                raise _Unanswered("ssh does not end") from None
+                raise _Unanswered("ssh did not end in time") from None
             raise
     if code:
         lines = [line for line in errors.decode(errors="replace").split("\n") if line.strip()]
@@ -131,7 +131,7 @@ def _read(process: subprocess.Popen[bytes], until_s: float) -> tuple[bytes, byte
                 key.data.extend(block)
             del errors[ERROR_BYTES:]
             if len(answer) > ANSWER_BYTES:
-                raise _Unanswered(f"its answer is longer than {ANSWER_BYTES >> 20} MiB")
+                raise _Unanswered(f"the host's answer is longer than {ANSWER_BYTES >> 20} MiB")
     return bytes(answer), bytes(errors)
 
 
@@ -146,11 +146,13 @@ def _status(answer: bytes) -> Status:
             parse_int=lambda text: _bounded(int(text)),
         )
     except (RecursionError, ValueError) as error:
-        raise _Unanswered(f"its answer is no status: {error}") from None
+        raise _Unanswered(f"the host's answer is not a status: {error}") from None
     if not isinstance(found, Mapping):
-        raise _Unanswered("its answer is no status: not an object")
+        raise _Unanswered("the host's answer is not a status: not an object")
     if found.get("schema_version") != SCHEMA_VERSION:
-        raise _Unanswered("its dlsched has another version of the status: upgrade the older one")
+        raise _Unanswered(
+            "dlsched on that host has another version of the status: upgrade the older one"
+        )
     try:
         return read(Status, found)
     except SchemaMismatch as error:

@@ -167,7 +167,7 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
     if silent:
         say(f"{file.name}: not compared with the cluster's jobs: {silent}")
     if (why := unmovable_across(spec)) is not None:
-        say(f"{file.name}: it stays on its first node: {why}")
+        say(f"{file.name}: the job stays on its first node: {why}")
     if not status_file(settings.run_dir).exists():
         say("no controller has run on this host yet: systemctl start dlsched-cluster")
 

@@ -52,7 +52,7 @@ def opened(journal: Path) -> JournalReader:
         return open_journal(file(journal))
     except PermissionError:
         raise DlschedError(
-            f"{journal}: this user may not read the journal, which has every job's whole "
+            f"{journal}: this user may not read the journal, which holds every job's whole "
             "specification: use sudo, or let root write a page with `dlsched report --html FILE`; "
             "`dlsched usage` and `dlsched why JOB` ask the daemon"
         ) from None

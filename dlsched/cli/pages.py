@@ -234,7 +234,7 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
     if job.state == "running" and target is not None and target.kind == "latency":
         parts.append(None if job.uncertain else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
-            parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
+            parts.append(f"a request has waited {render_seconds(job.oldest_s)} for its answer")
     parts.append(job.failing)
     if job.errors:
         parts.append(counted(job.errors, "error"))
@@ -251,7 +251,7 @@ def sources(job: JobStatus) -> list[str]:
         first = "" if log.example is None else f", the first: {log.example}"
         parts.append(f"0 of {log.lines} lines match{first}")
     if log is not None and log.buffered:
-        parts.append("its output is buffered: set PYTHONUNBUFFERED=1")
+        parts.append("the job's output is buffered: set PYTHONUNBUFFERED=1")
     if sidecar.wire is not None and sidecar.wire.contradiction is not None:
         parts.append(sidecar.wire.contradiction)
     if sidecar.bad_lines:

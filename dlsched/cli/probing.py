@@ -62,7 +62,7 @@ _ENGINE_S = 10.0
     metavar="TIME",
     help="Time in which requests and CPU use are counted, 0.5s to 1min.",
 )
-@click.option("--watch", is_flag=True, help="Repeat it every ten seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat the probe every ten seconds, until Ctrl-C.")
 @options.output
 @options.asking
 def probe(
@@ -192,7 +192,11 @@ def _show(found: tuple[Probed, ...]) -> None:
         _show_narrow(found, page)
     managed = sum(one.managed is not None for one in found)
     has = "container runs" if len(found) == 1 else "containers run"
-    what = "none is managed" if not managed else f"{managed} of them managed by dlsched"
+    what = (
+        "none of them managed by dlsched"
+        if not managed
+        else f"{managed} of them managed by dlsched"
+    )
     page.line(f"{len(found)} {has}, {what}; nothing has been changed")
 
 
@@ -343,7 +347,9 @@ def _read(reading: ProbeReading) -> str:
         if reading.lines is not None:
             return f"{text}, in its last {reading.of_lines} lines"
         over_s = reading.over_s
-        return f"{text} since it began" if over_s is None else f"{text} in {over_s:.1f} s"
+        return (
+            f"{text} since the container began" if over_s is None else f"{text} in {over_s:.1f} s"
+        )
     step = [] if reading.step is None else [f"step {reading.step}"]
     values = [f"{name} {value:.4g}" for name, value in reading.metrics[:_METRICS_SHOWN]]
     finite = all(math.isfinite(value) for _, value in reading.metrics[:1])
@@ -368,18 +374,18 @@ def _advice(one: Probed) -> tuple[str, str]:
     if target:
         return busy, f"dlsched adopt {name} {target}{sources}"
     if one.unread == NO_REQUEST:
-        return "when it has answered requests", f"dlsched probe {name}"
+        return "when the container has answered requests", f"dlsched probe {name}"
     if one.unread is not None and (one.preset is not None or one.sources):
-        return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
+        return "when the problem shown is solved", f"dlsched adopt {name} --latency TIME{sources}"
     if one.where is not None:
         return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
     if any(at.times is not None and at.times.open and not at.times.answers for at in ports):
-        wait = "if callers wait for its answers, set TIME to what they need"
+        wait = "if callers wait for the container's answers, set TIME to what they need"
         return wait, f"dlsched adopt {name} --latency TIME"
     serves = any(at.times is not None for at in ports)
     if serves or one.cpu_cores is None or one.cpu_cores < BUSY_CORES:
         return "leave it", ""
-    unsure = "if no one waits for its answers" if one.ports != () else ""
+    unsure = "if no one waits for the container's answers" if one.ports != () else ""
     return unsure, f"dlsched adopt {name} --background"
 
 

@@ -23,7 +23,7 @@ _WHY_COLUMNS = 50
 """With less room, reasons are printed below the table."""
 
 
-@click.command(short_help="Show what limits recorded containers needed.")
+@click.command(short_help="Show the CPU limits that recorded containers needed.")
 @journals.optional
 @journals.since(least_s=1.0)
 @click.option(
@@ -124,7 +124,7 @@ def _show_table(advice: Advice, page: Page) -> None:
         page.note("note", remark)
     lost = [one.name for one in advice.jobs if one.need.out_of_reach is not None]
     if lost:
-        page.line(f"out of reach: {', '.join(lost)}", "yellow")
+        page.line(f"no limit meets the targets of {', '.join(lost)}", "yellow")
     page.line("nothing was changed; --format compose or --format job prints what to change")
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Give every container its own limits back.")
 @click.option("--resume", is_flag=True, help="Let the daemon set limits again after a release.")
 @click.option(
-    "--unattended", is_flag=True, help="Only after a daemon that has ended; leave a running one."
+    "--unattended",
+    is_flag=True,
+    help="Give back only if no daemon runs; leave a running one alone.",
 )
 @options.output
 @options.asking
@@ -77,7 +79,7 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
         lock = lock_state_dir(settings.state_dir, settings.instance)
     except (AlreadyRunning, PermissionError) as error:
         if not ask:
-            say(f"left as it is: {error}")
+            say(f"nothing was given back: {error}")
             return None
         answer: Sequence[dict[str, Any]] = options.daemon_of(settings).release()["containers"]
         return answer

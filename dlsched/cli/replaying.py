@@ -32,8 +32,10 @@ _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'
     show_default=True,
     help="Only rows with another limit than the job's row before, or every row.",
 )
-@click.option("--dead-band", metavar="RATIO", help="Of the guards (default: the setting).")
-@click.option("--cooldown", metavar="TIME", help="Of the guards (default: the setting).")
+@click.option(
+    "--dead-band", metavar="RATIO", help="Dead-band of the guards (default: the setting)."
+)
+@click.option("--cooldown", metavar="TIME", help="Cool-down of the guards (default: the setting).")
 @options.output
 @options.config
 def replay(

@@ -126,7 +126,7 @@ def _services(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
     shown = ticks[::2] if found.recorded_s < _SECONDS_S else ticks
     axis = f'<tr class="axis"><td colspan="5"></td><td>{plots.time_axis(shown)}</td></tr>'
     heads = (
-        "Service", "n:Measured", "Time on target", "n:Met", "Plain Docker, estimate", "Over time",
+        "Service", "n:Measured", "Share of time", "n:Met", "Plain Docker, estimate", "Over time",
     )  # fmt: skip
     marks = legend(
         (
@@ -233,7 +233,7 @@ def _trainings(found: Review) -> str:
     lead = (
         f"Time from its start to the two tiers, on a scale of {terms.length(longest_s)}."
         if longest_s
-        else "No tier was reached in this time."
+        else "No training reached a tier in this time."
     )
     heads = ("Training", "n:Deliver", "n:Finish", "Plain Docker, estimate", "When")
     marks = legend(

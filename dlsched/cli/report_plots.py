@@ -201,7 +201,12 @@ def reached_chart(
                 parts.append(f'<path class="{kind}" d="{shape}"/>')
             else:
                 parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>')
-    return svg(width, height, parts, "times of the tiers; below them the estimate of plain Docker")
+    return svg(
+        width,
+        height,
+        parts,
+        "when each tier was reached; in the row below, the estimate of plain Docker",
+    )
 
 
 # ---------------------------------------------------------------------- the node

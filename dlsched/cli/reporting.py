@@ -101,8 +101,8 @@ def _check_place(html: Path) -> None:
     except OSError as error:
         raise click.BadParameter(f"{html}: {error.strerror}", param_hint="--html") from None
     if not stat.S_ISREG(mode):
-        what = "a link" if stat.S_ISLNK(mode) else "no regular file"
-        raise click.BadParameter(f"{html} is {what}: it is not replaced", param_hint="--html")
+        what = "a link" if stat.S_ISLNK(mode) else "not a regular file"
+        raise click.BadParameter(f"{html} is {what}: the file is not replaced", param_hint="--html")
 
 
 def _mode() -> int:

@@ -30,10 +30,16 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--policy", "-p", help="The policy to run; of every node with --cluster.")
 @click.option("--compare", metavar="NAME,NAME", default="", help="Policies to compare it with.")
 @click.option(
-    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
+    "--seeds",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Number of seeds to run.",
 )
 @click.option("--cluster", metavar="NAME", help="Run on several nodes, under this policy.")
-@click.option("--nodes", type=click.IntRange(1, 1000), help="How many nodes like the trace's own.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 1000), help="Number of nodes, each like the trace's own."
+)
 @click.option("--no-moves", is_flag=True, help="Compare with the same policy without moves.")
 @options.output
 def simulate(
@@ -176,10 +182,16 @@ def simulate_on_nodes(
         raise click.BadParameter(f"the trace has {len(trace.nodes)} nodes", param_hint="--nodes")
     if not trace.nodes:
         if nodes is None:
-            raise click.BadParameter("the trace has one node: say how many", param_hint="--nodes")
+            raise click.BadParameter(
+                "the trace has one node: give the number of nodes to simulate",
+                param_hint="--nodes",
+            )
         trace = with_nodes(trace, nodes)
     if not any(isinstance(job.load, TrainingLoad) for job in trace.jobs):
-        raise click.BadParameter("it has no training, whose end would count", param_hint="TRACE")
+        raise click.BadParameter(
+            "the trace has no training: a cluster is compared by when trainings end",
+            param_hint="TRACE",
+        )
     contenders = _contenders(cluster, policy, compare, no_moves)
     scores, runs = compare_clusters(trace, contenders, range(1, seeds + 1))
     for run in runs:

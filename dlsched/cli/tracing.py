@@ -52,7 +52,9 @@ def show_format() -> None:
     show_default=True,
     help="When jobs arrive: together, a fixed gap apart, or at random.",
 )
-@click.option("--gap", default="40s", show_default=True, help="Of the fixed schedule.")
+@click.option(
+    "--gap", default="40s", show_default=True, help="Time between jobs in the fixed schedule."
+)
 @click.option("--cores", type=options.Number(0.1, 4096), default=16.0, show_default=True)
 @click.option(
     "--demand",
@@ -73,13 +75,13 @@ def show_format() -> None:
     type=options.Number(0, 5),
     default=0.2,
     show_default=True,
-    help="Of a request's work: standard deviation over mean.",
+    help="Standard deviation of a request's work over its mean.",
 )
 @click.option(
     "--quantile",
     default="mean",
     show_default=True,
-    help="Of the targets, such as p95.",
+    help="Statistic of the targets, such as p95.",
 )
 @click.option(
     "--change",
@@ -111,7 +113,9 @@ def show_format() -> None:
 )
 @click.option("--families", help="Families of learning curves, such as power,drop (default: all).")
 @click.option("--stay", help="How long services stay, such as 2h (default: to the end).")
-@click.option("--cycle", default="1s", show_default=True, help="The daemon's period.")
+@click.option(
+    "--cycle", default="1s", show_default=True, help="Period of the daemon's control cycle."
+)
 @click.option("--name", default="", help="The trace's name (default: made from the options).")
 def generate(
     jobs: int,
@@ -173,7 +177,7 @@ def generate(
     click.echo(render_trace(make(recipe)), nl=False)
 
 
-@trace.command(short_help="Write recorded cycles as a trace to stdout.")
+@trace.command(short_help="Make a trace of recorded cycles, on stdout.")
 @journals.argument
 @journals.first
 @journals.last

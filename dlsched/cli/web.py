@@ -49,7 +49,7 @@ def web(port: int, config: Path | None, run_dir: Path | None) -> None:
         proxy = WebProxy(daemon.reading_path, port)
         print_text(proxy.address)
         say(f"elsewhere: ssh -L {port}:127.0.0.1:{port} {_this_host()}, then open it there")
-        say("it works once; Ctrl-C ends it")
+        say("the address works once; Ctrl-C ends the page")
         asyncio.run(_serve(WebServer(proxy, listening)))
 
 

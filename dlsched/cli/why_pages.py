@@ -60,8 +60,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
 
 
 _HIDES_FAILURES = (
-    "failures unknown: its source does not say which requests failed; where it can, name the label "
-    "by metrics.failed, or their counter by metrics.errors"
+    "failures unknown: the job's source does not say which requests failed; if it has such a "
+    "label, name it by metrics.failed; if it has a counter of failures, by metrics.errors"
 )
 
 

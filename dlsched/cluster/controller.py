@@ -263,7 +263,7 @@ class ClusterController:
         runs = record.state is not RecordState.ENDED
         if facts.is_gone(job) and (runs or record.exit_code is not None):
             self._moves.pop(job, None)
-            return Acts(end_job(record, "it is no longer desired"))
+            return Acts(end_job(record, "the job was withdrawn"))
         if desired is not None and (changed := self._changed(record, desired, held)) is not None:
             return Acts(changed)
         waited_s = self._ledger.waited_s(job, now_s)

@@ -62,7 +62,7 @@ class Answer:
         """Wait for the head. Raises NotAnswered."""
         event = await self._next()
         if not isinstance(event, h11.Response):
-            raise NotAnswered("the answer is not one of an agent")
+            raise NotAnswered("the answer is not from a dlsched agent")
         self.status = event.status_code
         said = dict(event.headers)
         self.version = _said(said.get(_VERSION))
@@ -178,7 +178,7 @@ def refusal(status: int, body: bytes) -> str:
 def reason(error: BaseException) -> str:
     """What went wrong with a connection, without the addresses and source lines of libraries."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
+        return f"the peer's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
     if isinstance(error, OSError) and error.errno is not None:

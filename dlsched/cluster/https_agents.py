@@ -206,9 +206,9 @@ class _Node:
         try:
             report, node_s = read_report(body)
         except WireError as error:
-            raise WireError(f"it is refused: {error}") from None
+            raise WireError(f"the report is refused: {error}") from None
         if report.node != self._name:
-            raise WireError(f"it is refused: it is the report of {report.node}")
+            raise WireError(f"the report is refused: it is from node {report.node}")
         self._heard_s = node_s
         return self._on_own_clock(report, node_s)
 

@@ -50,13 +50,15 @@ class Requests:
             if node in facts.reports:
                 self._done(one, f"{node} is not off: it answers", report)
             elif node in members and members[node].up:
-                why = "its engine answers; start dlsched there, or stop the engine"
+                why = "its engine answers: start dlsched on that node, or stop the engine"
                 self._done(one, f"{node} is not off: {why}", report)
             elif node not in members and node not in named:
                 self._done(one, f"{node} is no longer a member, and no job needs it", report)
             else:
                 found.add(node)
-                report.requests[one] = f"its jobs start elsewhere; until {node} answers again"
+                report.requests[one] = (
+                    f"jobs of {node} start on other nodes until {node} answers again"
+                )
         return frozenset(found)
 
     def by_hand(
@@ -84,7 +86,7 @@ class Requests:
             elif self._moves.get(job, ("", 0.0))[0] == target:
                 there = facts.holding(target, job)
                 why = f": {there.why}" if there is not None and there.why else ""
-                report.requests[one] = f"{target} makes room for it{why}"
+                report.requests[one] = f"{target} makes room for the job{why}"
             elif not began:
                 began = self._try(one, snapshot, facts.now_s, report)
         return began
@@ -96,7 +98,7 @@ class Requests:
         approved = self._decider.by_hand(snapshot, [Move(job, target)])
         if approved.moves:
             self._moves[job] = (target, now_s)
-            report.requests[request] = f"{target} makes room for it"
+            report.requests[request] = f"{target} makes room for the job"
             return True
         why = approved.refused[job]
         if now_s - self._asked_s[request] < REQUEST_S:

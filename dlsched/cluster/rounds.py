@@ -115,7 +115,7 @@ class RoundLog:
         name, desired = record.job, facts.desired.get(record.job)
         left = known_left(view) if view else None
         since_s = self._since_s.get(name, facts.now_s)
-        unread = "" if desired else "its submission cannot be read: it stays as it is"
+        unread = "" if desired else "the job's submission cannot be read: the job runs on unchanged"
         return JobRow(
             name=name,
             node=record.source or record.on,
@@ -228,16 +228,16 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
     if state is RecordState.MOVING:
         saved = record.saved
         what = f"step {saved.step}, {render_bytes(saved.size_bytes)}" if saved else "nothing saved"
-        return f"{at(record.on)} goes on with it from {at(record.source)} ({what})"
+        return f"{at(record.on)} goes on with the job from {at(record.source)} ({what})"
     if state is RecordState.UNDOING:
-        return f"the move to {at(record.on)} is given up: {failure or 'it failed'}"
+        return f"the move to {at(record.on)} is given up: {failure or 'the move failed'}"
     if state is RecordState.RETURNING:
         return f"returns to {at(record.on)}"
     if state is RecordState.ENDED:
         if was is RecordState.ENDED and record.off:
-            return f"nothing of it runs on {at(record.on)} any more"
+            return f"no container of the job runs on {at(record.on)} any more"
         if record.exit_code is None:
-            return f"ends on {at(record.on)}: {record.why or 'it is no longer desired'}"
+            return f"ends on {at(record.on)}: {record.why or 'the job was withdrawn'}"
         # The reason has the program's own code; the record's says only whether it succeeded.
         return f"ended on {at(record.on)}: {record.why or f'exit code {record.exit_code}'}"
     if was is RecordState.MOVING:
@@ -245,10 +245,10 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
     if was is RecordState.RETURNING:
         return f"runs on {at(record.on)} again"
     if was is RecordState.LEAVING:
-        return f"stays on {at(record.on)}: {failure or 'it has ended'}"
+        return f"stays on {at(record.on)}: {failure or 'the job has ended'}"
     if before is not None and was is RecordState.PLACED:
         goes = "goes by" if record.epoch == before.epoch else "gets"
-        return f"{at(record.on)} {goes} its present file"
+        return f"{at(record.on)} {goes} the job's present file"
     return f"placed on {at(record.on)}"
 
 

@@ -43,7 +43,7 @@ def read_status(run_dir: Path) -> ClusterStatus:
         content = path.read_bytes()
     except FileNotFoundError:
         line = f"no controller of a cluster has run here: there is no {path}"
-        raise DaemonUnavailable(f"{line} (systemctl start dlsched-cluster)") from None
+        raise DaemonUnavailable(f"{line} (`systemctl start dlsched-cluster`)") from None
     try:
         found = json.loads(content)
         version = found.get("schema_version")

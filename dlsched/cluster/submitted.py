@@ -163,15 +163,15 @@ class SubmittedFolder:
         for job, by in sorted(others.items()):
             if not can_withdraw(members, by) and job not in scan.claims:
                 yield (
-                    f"{job}: {by} submitted it and is no manager any more: put its file into this "
-                    "folder, or, to end it, put it there and remove it again"
+                    f"{job}: {by}, which submitted the job, is no longer a manager: put the "
+                    "job's file into this folder; to end the job, remove the file again"
                 )
 
     def _rejected(self, scan: InboxScan) -> Iterator[str]:
         for bad in scan.rejected:
             owner = _owner(self._folder / bad.file)
             if owner is not None and not is_operator(owner):
-                yield f"{bad.file}: belongs to uid {owner}, and only root's files are submitted"
+                yield f"{bad.file}: belongs to uid {owner}, but only root's files are submitted"
             else:
                 yield from bad.problems
 
@@ -218,7 +218,7 @@ class SubmittedJobs:
         except SpecError as error:
             return plain_text(str(error.problems[0])[:_LINE_CHARACTERS])
         if spec.name != job:
-            return f"{where}: it names the job {shown(spec.name)}, and was submitted as {job}"
+            return f"{where}: the file names the job {shown(spec.name)}, but was submitted as {job}"
         before = self._jobs.get(job)
         arrived_s = now_s if before is None else before.arrived_s
         self._jobs[job] = DesiredJob(replace(spec, owner=one.owner), arrived_s, one.text)

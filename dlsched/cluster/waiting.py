@@ -38,14 +38,18 @@ class Waiting:
         limit = f"at most {UNHEARD_S:.0f} s"
         for job, silent in unheard.items():
             names = ", ".join(silent)
-            report.waits[job] = f"it waits for what {names} may hold of it, {limit}"
+            report.waits[job] = f"waits for a report of {names}, which may hold the job, {limit}"
             if job in held:
-                line = f"{job} has no record, and is on {', '.join(held[job])}"
-                report.alarms.append(f"{line}: waiting for what {names} may hold of it, {limit}")
+                line = f"{job} has no record, but is on {', '.join(held[job])}"
+                report.alarms.append(
+                    f"{line}: waiting for a report of {names}, which may hold the job, {limit}"
+                )
         ready: dict[str, Mapping[str, Holding]] = {
             job: those for job, those in held.items() if job not in unheard
         }
-        report.waits |= dict.fromkeys(ready, "its record was lost, and is written again")
+        report.waits |= dict.fromkeys(
+            ready, "the job's record was lost; a new one is being written"
+        )
         return ready
 
     def _still_there(self, facts: ClusterFacts, report: RoundReport) -> dict[str, str]:

@@ -235,7 +235,7 @@ def _check_names(what: str, names: Iterable[str], form: str = NAME) -> None:
     known = set()
     for name in names:
         if not re.fullmatch(form, name, re.ASCII):
-            raise WireError(f"{what}: {shown(name)} is no name")
+            raise WireError(f"{what}: {shown(name)} is not a valid name")
         if name in known:
             raise WireError(f"{what}: {name} is there twice")
         known.add(name)
@@ -251,7 +251,7 @@ def _written(adapter: TypeAdapter[_Wire], value: _Wire, most_bytes: int) -> byte
     try:
         body = adapter.dump_json(value, exclude_defaults=True)
     except ValueError as error:  # such as half a pair of surrogates
-        raise WireError(f"it cannot be written: {_short(str(error))}") from error
+        raise WireError(f"the message cannot be written: {_short(str(error))}") from error
     _check_size(len(body), most_bytes)
     return body
 
@@ -266,7 +266,9 @@ def _read(adapter: TypeAdapter[_Wire], body: bytes, most_bytes: int) -> _Wire:
 
 def _check_size(size_bytes: int, most_bytes: int) -> None:
     if size_bytes > most_bytes:
-        raise WireError(f"it has {size_bytes} bytes, must have at most {render_bytes(most_bytes)}")
+        raise WireError(
+            f"the message has {size_bytes} bytes, must have at most {render_bytes(most_bytes)}"
+        )
 
 
 def _first(error: ValidationError) -> str:
@@ -274,7 +276,10 @@ def _first(error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_context=False)
     versions = [one for one in problems if one["loc"] == ("v",)]
     if versions:
-        return f"v is {_version(versions[0]['input'])}, must be {VERSION}: another version speaks"
+        return (
+            f"v is {_version(versions[0]['input'])}, must be {VERSION}: the other node runs "
+            "another version"
+        )
     one, more = problems[0], len(problems) - 1
     place = _short(".".join(map(str, one["loc"])))
     rest = f" (and {more} more)" if more else ""

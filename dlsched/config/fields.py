@@ -173,13 +173,13 @@ def as_text(value: object) -> str:
         return value.text
     if isinstance(value, str):
         if "\0" in value:
-            raise ValueError("holds a zero byte, which no text may")
+            raise ValueError("contains a zero byte, which is not valid text")
         return value
     if isinstance(value, bool):
-        raise ValueError(f"{str(value).lower()} is a boolean here: write it in quotes for the text")
+        raise ValueError(f"{str(value).lower()} is a boolean here: put the text in quotes")
     if isinstance(value, int | float):
         return str(value)
-    raise ValueError(f"{kind(value)} stands where text is meant")
+    raise ValueError(f"{kind(value)} is given where text is expected")
 
 
 def kind(value: object) -> str:
@@ -194,9 +194,9 @@ def kind(value: object) -> str:
 
 def _hint(value: object) -> str:
     if isinstance(value, str) and EXPONENT.fullmatch(value):
-        return " to every reader of YAML: write it without exponent"
+        return " to every YAML parser: write the number without exponent"
     if isinstance(value, str) and re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,15})(\.[0-9]+)?", value):
-        return " in quotes: leave them out"
+        return " in quotes: leave the quotes out"
     return ""
 
 
@@ -272,7 +272,7 @@ def _said(
     if what == "value_error":
         return str(finding["ctx"]["error"])
     if what.startswith("missing"):
-        return "is required, but not there"
+        return "is required, but missing"
     if what in ("extra_forbidden", "unexpected_keyword_argument"):
         if len(place) == 1 and (instead := elsewhere.get(str(place[0]))) is not None:
             return f"unknown key; {instead}"
@@ -284,10 +284,10 @@ def _said(
         listed_keys.add(names)
         return f"unknown key; known here: {names}"
     if what in ("model_type", "dict_type", "dataclass_type", "model_attributes_type"):
-        return f"{kind(value)} stands where a mapping is meant"
+        return f"{kind(value)} is given where a mapping is expected"
     if what in ("list_type", "tuple_type"):
-        return f"{kind(value)} stands where a list is meant"
+        return f"{kind(value)} is given where a list is expected"
     if what in ("too_long", "too_short"):
         bound = finding["ctx"].get("max_length", finding["ctx"].get("min_length"))
-        return f"has {finding['ctx']['actual_length']} entries, the bound is {bound}"
+        return f"has {finding['ctx']['actual_length']} entries, the limit is {bound}"
     return f"{kind(value)}: {finding['msg']}"

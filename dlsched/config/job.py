@@ -61,15 +61,21 @@ def cluster_problems(spec: JobSpec) -> Iterator[tuple[Place, str]]:
     shared = checkpoint is not None and checkpoint.shared
     if checkpoint is not None and shared and checkpoint_volume(spec) is None:
         path = shown(checkpoint.path)
-        what = f"the path {path} is in none of the writable volumes, so no other node has it"
+        what = f"the path {path} is in no writable volume, so no other node has the checkpoint"
         yield ("checkpoint", "shared"), what
     if spec.failover != "restart":
         return
     if not shared:
-        what = "restart needs a checkpoint with shared: true, as no other node has it otherwise"
+        what = (
+            "restart needs a checkpoint with shared: true, as no other node has the checkpoint "
+            "otherwise"
+        )
         yield ("failover",), what
     if spec.container.restart.name != "no":
-        what = "restart needs restart: no, as Docker could start it while another node has it"
+        what = (
+            "restart needs restart: no, as Docker could start the container while another node "
+            "runs the job"
+        )
         yield ("failover",), what
 
 
@@ -78,9 +84,12 @@ def background_problem(spec: JobSpec) -> str | None:
     if not spec.background:
         return None
     if spec.target is not None:
-        return "it comes last, which no target allows: leave out either background or target"
+        return "a background job cannot have a target: leave out either `background` or `target`"
     if spec.bounds.floor_share < 1:
-        return "a share of a GPU's time cannot come last: leave out either background or gpus.share"
+        return (
+            "a background job cannot have a share of a GPU's time: leave out either `background` "
+            "or `gpus.share`"
+        )
     return None
 
 
@@ -279,7 +288,7 @@ def _env_lines(content: str) -> Iterator[tuple[str, tuple[str, str]]]:
         elif key.startswith(RESERVED_VARIABLE):
             yield f"line {number}: {key} is set by dlsched", ("", "")
         elif "\0" in value:
-            yield f"line {number}: {key} holds a zero byte", ("", "")
+            yield f"line {number}: the value of {key} contains a zero byte", ("", "")
         else:
             if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
                 value = value[1:-1]
@@ -305,7 +314,7 @@ def _refuse_twice(
     for index, entry in enumerate(entries):
         path = target(entry).rstrip("/")
         if path in index_of:
-            what = f"the target {shown(path)} is already that of {key}[{index_of[path]}]"
+            what = f"the target {shown(path)} is already used by {key}[{index_of[path]}]"
             finding.add((key, index), what)
         index_of.setdefault(path, index)
 

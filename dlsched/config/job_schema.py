@@ -92,7 +92,9 @@ class ShareKeys(Keys):
     min: GpuShare = Field(
         GPU_SHARE_MIN, description="Promised part of each GPU's time, 0.05 (default) to 1."
     )
-    max: GpuShare = Field(1.0, description="Ceiling, 0.05 to 1 (default 1).")
+    max: GpuShare = Field(
+        1.0, description="Largest part of each GPU's time, 0.05 to 1 (default 1)."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> ShareKeys:
@@ -104,14 +106,17 @@ class ShareKeys(Keys):
 class GpusKeys(Keys):
     """How many GPUs, which, and how much of each; one number is the count."""
 
-    count: GpuCount = Field(description="How many, 1 to 64.")
+    count: GpuCount = Field(description="Number of GPUs, 1 to 64.")
     share: Annotated[ShareKeys, short(("min",), GPU_SHARE.schema)] = Field(
         ShareKeys(min=1, max=1),
-        description="Part of each GPU's time that is promised; 1 (default): they are its alone.",
+        description="Part of each GPU's time that is promised; 1 (default): no other job gets on "
+        "these "
+        "GPUs.",
     )
     memory: GpuMemory | None = Field(
         None,
-        description="On each GPU, such as 8GiB (default: all of it, or as large a part as share).",
+        description="Memory on each GPU, such as 8GiB (default: all of it, or the part that share "
+        "gives).",
     )
     model: GpuModel | None = Field(
         None, description="What the product name must contain, such as A100 (default: any)."
@@ -124,7 +129,9 @@ class TargetKeys(Keys):
     latency: Annotated[float, seconds(LATENCY_MIN_S, LATENCY_MAX_S)] | None = Field(
         None, description="Answer within this time, such as 50ms (0.1 ms to 1 h)."
     )
-    quantile: Quantile = Field(None, description="Which latency: mean (default), p50 to p99.9.")
+    quantile: Quantile = Field(
+        None, description="Statistic of the latency: mean (default), p50 to p99.9."
+    )
     max_failed: Annotated[float, number(0, 1)] | None = Field(
         None,
         description="Part of the requests that may fail while latency counts as met, 0 to 1 "
@@ -133,8 +140,9 @@ class TargetKeys(Keys):
     of: Annotated[Literal["answer", "first-byte", "gap"], choice("answer", "first-byte", "gap")] = (
         Field(
             "answer",
-            description="Which time: until the whole answer (default), until its first byte (of an "
-            "LLM: the first token), or the gap between its parts (between tokens). The latter two "
+            description="Time that is measured: until the whole answer (default), until its first "
+            "byte (of an LLM: the first token), or the gap between its parts (between "
+            "tokens). The latter two "
             "are measured at the socket.",
         )
     )
@@ -170,7 +178,10 @@ class TargetKeys(Keys):
             raise ValueError(f"{', '.join(missing)} missing: a metric needs deliver and finish")
         deliver, finish = self.deliver or 0.0, self.finish or 0.0
         if deliver == finish:
-            raise ValueError(f"deliver and finish are both {deliver:g}: they give the direction")
+            raise ValueError(
+                f"deliver and finish are both {deliver:g}: they must differ, as they show whether "
+                "higher is better"
+            )
         rises = rising(self.metric or "")
         if rises is not None and rises != (finish > deliver):
             better, place = ("higher", "above") if rises else ("lower", "below")
@@ -202,20 +213,22 @@ def _check_accuracy(deliver: float, finish: float) -> None:
 class StopKeys(Keys):
     """What asks a job to end, and how long it may take."""
 
-    signal: Signal = Field("SIGTERM", description="What asks the job to end (default SIGTERM).")
+    signal: Signal = Field(
+        "SIGTERM", description="Signal that asks the job to end (default SIGTERM)."
+    )
     grace: Annotated[float, seconds(0.0, GRACE_MAX_S)] = Field(
-        10.0, description="How long it may take before SIGKILL, up to 1h (default 10s)."
+        10.0, description="Time between that signal and SIGKILL, up to 1h (default 10s)."
     )
 
 
 class CheckpointKeys(Keys):
     """What asks a job to save itself, how long it may take, and where it saves."""
 
-    signal: CatchableSignal = Field(description="What asks the job to save itself.")
+    signal: CatchableSignal = Field(description="Signal that asks the job to save itself.")
     timeout: Annotated[float, seconds(1.0, GRACE_MAX_S)] = Field(
         60.0, description="How long saving may take, 1s to 1h (default 60s)."
     )
-    path: AbsolutePath = Field(description="Where it saves, inside the container.")
+    path: AbsolutePath = Field(description="Folder into which the job saves, inside the container.")
     shared: Annotated[bool, flag()] = Field(
         False,
         description="Whether path lies in the same storage on every node of a cluster, such as NFS "
@@ -249,13 +262,15 @@ class HealthcheckKeys(Keys):
     timeout: Seconds | None = None
     start_period: Seconds | None = None
     retries: Annotated[int, whole(1, 1000)] | None = None
-    disable: Annotated[bool, flag()] = Field(False, description="Switch off the image's own.")
+    disable: Annotated[bool, flag()] = Field(
+        False, description="Whether to switch off the image's own health check."
+    )
 
     @model_validator(mode="after")
     def _has_test(self) -> HealthcheckKeys:
         others = sorted(self.model_fields_set - {"disable"})
         if self.disable and others:
-            raise ValueError(f"disable: true leaves no meaning to {', '.join(others)}")
+            raise ValueError(f"{', '.join(others)} has no effect with disable: true")
         first = (self.test or ("",))[0]
         if self.test is not None and first not in ("CMD", "CMD-SHELL", "NONE"):
             raise ValueError(f"test begins with {shown(first)}, not CMD, CMD-SHELL or NONE")
@@ -305,7 +320,7 @@ class JobKeys(Keys):
     )
     cpus: CpusKeys | None = Field(None, description="Floor and ceiling in cores.")
     memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
-        None, description="Memory limit, such as 1GiB; swap is not given beyond it."
+        None, description="Memory limit, such as 1GiB; the job gets no swap beyond it."
     )
     gpus: Annotated[GpusKeys, short(("count",), GPU_COUNT.schema)] | None = Field(
         None, description="How many GPUs, or count, share, memory and model."
@@ -313,14 +328,17 @@ class JobKeys(Keys):
     weight: Weight = Field(
         1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
     )
-    target: TargetKeys | None = Field(None, description="What is asked of the job.")
+    target: TargetKeys | None = Field(
+        None, description="Target of the job: a latency, or a metric's values."
+    )
     background: Background = Field(
         False,
-        description="Whether it comes last, without a target: it gets only CPU that no other job "
-        "uses (default false).",
+        description="Whether the job has no target and gets only CPU that no other job uses "
+        "(default "
+        "false).",
     )
     metrics: Annotated[MetricsKeys, PRESET_ALONE] | None = Field(
-        None, description="Where its progress is read from: a preset's name, or a mapping."
+        None, description="Source of the job's progress: a preset's name, or a mapping."
     )
     wire: WirePorts = Field(
         (),
@@ -331,17 +349,21 @@ class JobKeys(Keys):
     checkpoint: CheckpointKeys | None = Field(None, description="How the job saves itself.")
     failover: Annotated[Literal["wait", "restart"], choice("wait", "restart")] = Field(
         "wait",
-        description="When its node of a cluster is down: wait for it (default), or restart on "
-        "another one, which needs checkpoint.shared and restart: no.",
+        description="What happens when the job's node of a cluster is down: wait for the node "
+        "(default), "
+        "or restart on another one, which needs checkpoint.shared and restart: no.",
     )
     nodes: Labels | None = Field(
         None,
-        description="Labels that a cluster's node must have for it; `host` is the host's name.",
+        description="Labels that a cluster's node must have to get the job; `host` is the host's "
+        "name.",
     )
     ports: tuple[Port, ...] = Field(
         (), description="[[address:]host port:]container port[/tcp|udp]; write them in quotes."
     )
-    network: Network | None = Field(None, description="Network's name, or host, bridge, none.")
+    network: Network | None = Field(
+        None, description="Name of a Docker network, or host, bridge, none."
+    )
     threads: Annotated[Literal["fit", "own"], choice("fit", "own")] = Field(
         "fit",
         description="fit (default): OpenMP, BLAS, ONNX Runtime and llama.cpp take as many threads "
@@ -359,9 +381,13 @@ class JobKeys(Keys):
     labels: Labels | None = Field(
         None, description="Labels; those that begin with dlsched. belong to dlsched."
     )
-    read_only: Annotated[bool, flag()] = Field(False, description="Root file system read-only.")
+    read_only: Annotated[bool, flag()] = Field(
+        False, description="Whether the root file system is read-only."
+    )
     cap_drop: tuple[Capability, ...] = Field((), description="Capabilities to take away.")
-    healthcheck: HealthcheckKeys | None = Field(None, description="Instead of the image's own.")
+    healthcheck: HealthcheckKeys | None = Field(
+        None, description="Health check that replaces the image's own."
+    )
     logging: LoggingKeys | None = Field(None, description="Log driver and its options.")
     pull_policy: Annotated[
         Literal["missing", "always", "never"], choice("missing", "always", "never")
@@ -388,11 +414,11 @@ FLAGS = frozenset(
 
 COMPOSES: Mapping[str, str] = {
     "container_name": "write name",
-    "deploy": "cpus, memory and gpus stand by themselves in a job file",
-    "devices": "GPUs are asked for as gpus, such as gpus: 1; other devices are not given",
+    "deploy": "in a job file `cpus`, `memory` and `gpus` are keys of their own",
+    "devices": "write `gpus: 1` for a GPU; no job gets other devices",
     "mem_limit": "write memory",
-    "privileged": "no job gets that; for GPUs write gpus: 1",
-    "runtime": "GPUs are asked for as gpus, such as gpus: 1",
+    "privileged": "no job gets devices; for GPUs write `gpus: 1`",
+    "runtime": "write `gpus: 1` for a GPU",
 }
 """Keys of a Compose service that mean something of ours, and what to write."""
 

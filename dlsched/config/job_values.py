@@ -68,7 +68,7 @@ def _signal(value: object) -> str:
 def _catchable_signal(value: object) -> str:
     name = _signal(value)
     if name in ("SIGKILL", "SIGSTOP"):
-        raise ValueError(f"{name} cannot be caught: a job could not save itself")
+        raise ValueError(f"a job cannot catch {name}, so it could not save itself")
     return name
 
 
@@ -84,7 +84,7 @@ def _target_path(path: str) -> str:
     if not path.startswith("/") or not parts or ".." in parts:
         raise ValueError(f"the target {shown(path)} is not an absolute path below /, without ..")
     if f"/{'/'.join(parts)}/".startswith(f"{SIDECAR_PATH}/"):
-        raise ValueError(f"the target {shown(path)} is dlsched's own: choose one outside of it")
+        raise ValueError(f"the target {shown(path)} is in dlsched's own folder: choose one outside")
     return path
 
 
@@ -96,7 +96,7 @@ def _volume(value: object) -> str:
     if not parts[0].startswith("/") and not _VOLUME_NAME.fullmatch(parts[0]):
         raise ValueError(f"the source {shown(parts[0])} is neither an absolute path nor a name")
     if ".." in parts[0].split("/"):
-        raise ValueError(f"the source {shown(parts[0])} has .. in it")
+        raise ValueError(f"the source {shown(parts[0])} contains `..`")
     _target_path(parts[1])
     for mode in parts[2].split(",") if len(parts) == 3 else ():
         if mode not in _VOLUME_MODES:
@@ -155,7 +155,7 @@ def quantile_of(value: object) -> float | None:
 
 def _check_free(key: str, reserved: str) -> None:
     if key.startswith(reserved):
-        raise ValueError(f"{shown(key)} belongs to dlsched, as all of {reserved}* does")
+        raise ValueError(f"{shown(key)} is reserved for dlsched, as all names {reserved}* are")
 
 
 def _pairs(reserved: str) -> Any:
@@ -164,7 +164,7 @@ def _pairs(reserved: str) -> Any:
     def read_key(value: object) -> str:
         key = as_text(value)
         if not key or "=" in key or key != key.strip() or len(key) > _KEY_CHARACTERS:
-            raise ValueError(f"{shown(key)} is not a key")
+            raise ValueError(f"{shown(key)} is not a valid key")
         _check_free(key, reserved)
         return key
 
@@ -195,7 +195,7 @@ def _metric(value: object) -> str:
     written = as_text(value)
     if written in _RESERVED_METRICS or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}", written):
         taken = ", ".join(sorted(_RESERVED_METRICS))
-        raise ValueError(f"{shown(written)} is not a metric's name (and none of {taken})")
+        raise ValueError(f"{shown(written)} is not a metric's name ({taken} are reserved)")
     return written
 
 
@@ -237,7 +237,9 @@ RestartPolicy = Annotated[
 GpuCount = Annotated[int, GPU_COUNT]
 GpuShare = Annotated[float, GPU_SHARE]
 GpuMemory = Annotated[int, size(GPU_MEMORY_MIN_BYTES)]
-GpuModel = Annotated[str, text(r"[!-~]([ -~]{0,62}[!-~])?", "1 to 64 printable characters")]
+GpuModel = Annotated[
+    str, text(r"[!-~]([ -~]{0,62}[!-~])?", "a GPU's product name: 1 to 64 printable characters")
+]
 Quantile = Annotated[
     float | None, Reader(quantile_of, {"type": "string", "pattern": "^(mean|p.*)$"})
 ]

@@ -104,17 +104,17 @@ _KEYS = "ca, cert and key"
 
 def tls_files(value: object) -> TlsFiles:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{kind(value)} stands where a mapping with {_KEYS} is meant")
+        raise ValueError(f"{kind(value)} is given where a mapping with {_KEYS} is expected")
     if unknown := sorted(str(key) for key in value.keys() - set(_TLS_KEYS)):
-        raise ValueError(f"{shown(unknown[0])} is none of its keys, which are {_KEYS}")
+        raise ValueError(f"{shown(unknown[0])} is not a key here: the keys are {_KEYS}")
     if missing := [key for key in _TLS_KEYS if value.get(key) is None]:
-        raise ValueError(f"{missing[0]} is missing: it needs {_KEYS}")
+        raise ValueError(f"{missing[0]} is missing: {_KEYS} are needed")
     return TlsFiles(*(_folder(value[key]) for key in _TLS_KEYS))
 
 
 def _options(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{kind(value)} stands where a mapping is meant")
+        raise ValueError(f"{kind(value)} is given where a mapping is expected")
     return dict(_plain(value))
 
 
@@ -137,7 +137,7 @@ PolicyChoice = Annotated[
     str,
     text(
         r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?(\?[!-~]+)?",
-        "a policy's name or module:Class, with ?key=value&key=value behind it where wanted",
+        "a policy's name or module:Class, with parameters as in NAME?key=value&key=value",
     ),
 ]
 Group = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}\$?", "a group's name")]

@@ -69,7 +69,7 @@ class EngineSettings:
 
     __pydantic_config__ = _STRICT
     host: Annotated[str, Reader(engine_address, {"type": "string"})] | None = None
-    """None: DOCKER_HOST, else the engine's default socket."""
+    """Address of the Docker Engine; None: DOCKER_HOST, else its default socket."""
     timeout_s: Annotated[float, seconds(0.1, 600), Field(alias="timeout")] = 10.0
     config_file: Folder | None = None
     """A Docker config.json with credentials for registries."""
@@ -144,9 +144,9 @@ class ClusterSettings:
         "0.0.0.0",
         7373,
     )
-    """Where it listens; every node's agent has the same port."""
+    """Address on which the node's agent listens; every node's agent has the same port."""
     tls: Annotated[TlsFiles, Reader(tls_files, {"type": "object"})] | None = None
-    """None: the node's certificate in its swarm."""
+    """The node's certificate as files; None: the one of its swarm."""
     checkpoint_max_bytes: Annotated[int, size(1 << 20), Field(alias="checkpoint_max")] = 64 << 30
     """The largest checkpoint that this node fetches."""
     watch: Folder = Path("/etc/dlsched/cluster.d")
@@ -179,18 +179,18 @@ class Settings:
     run_dir: Folder = RUN_DIR
     watch: Folder = Path("/etc/dlsched/jobs.d")
     presets: Folder = PRESETS_DIR
-    """Folder with the operator's own presets; it need not exist."""
+    """Folder with the operator's own presets; the folder need not exist."""
     policy: PolicyChoice = "adaptive"
     policy_options: PolicyOptions = field(default_factory=dict)
     shadow: PolicyChoice | None = None
-    """A policy that decides beside the acting one, without effect; None: none."""
+    """A second policy whose decisions are only shown; None: no second policy."""
     shadow_options: PolicyOptions = field(default_factory=dict)
     period_s: Annotated[float, seconds(0.1, 60), Field(alias="period")] = 1.0
     window_s: Annotated[float, seconds(1, 3600), Field(alias="window")] = 30.0
     capacity: Annotated[
         Literal["threads", "cores"] | float, Reader(capacity_value, {"type": ["string", "number"]})
     ] = "threads"
-    """Or a number of cores."""
+    """CPU that jobs divide: the host's `threads`, its `cores`, or a number of cores."""
     reserve: Reserve = Reserve()
     max_jobs: Annotated[int, whole(1, 10_000)] = 64
     dead_band_ratio: Annotated[float, number(0, 0.5), Field(alias="dead_band")] = 0.02
@@ -309,7 +309,10 @@ def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
     hook = settings.deliver_hook
     if hook.command is not None:
         if not hook.command[0].startswith("/"):
-            what = f"{shown(hook.command[0])} is not an absolute path, and no shell looks it up"
+            what = (
+                f"{shown(hook.command[0])} is not an absolute path, which is needed, as no shell "
+                "is used"
+            )
             yield document.problem(("deliver_hook", "command", 0), what)
         if (unfit := _unfit(hook.user)) is not None:
             yield document.problem(("deliver_hook", "user"), unfit)
@@ -319,13 +322,15 @@ def _tenants(document: Document, settings: Settings) -> Iterator[Problem]:
     for name, rules in settings.tenants.items():
         uid = None if name == EVERYONE else uid_of(name)
         if uid is None and name != EVERYONE:
-            yield document.problem(("tenants", name), "is no user of this host", at_key=True)
+            yield document.problem(("tenants", name), "is not a user of this host", at_key=True)
         if uid == 0:
-            yield document.problem(("tenants", name), "is root, whom no rule binds", at_key=True)
+            yield document.problem(
+                ("tenants", name), "is root, to whom no rules apply", at_key=True
+            )
         for index, root in enumerate(rules.mounts):
             into = [one for one in kept_out(settings) if is_under(root, one) or is_under(one, root)]
             if into:
-                what = f"{shown(root)} would let jobs into {into[0]}"
+                what = f"{shown(root)} would let jobs read or change {into[0]}"
                 yield document.problem(("tenants", name, "mounts", index), what)
 
 
@@ -350,7 +355,7 @@ def _unfit(user: str) -> str | None:
     try:
         found = pwd.getpwnam(user)
     except KeyError:
-        return f"{shown(user)} is no user of this host"
+        return f"{shown(user)} is not a user of this host"
     return None if found.pw_uid != 0 else f"{shown(user)} is root: name an unprivileged user"
 
 

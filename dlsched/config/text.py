@@ -24,8 +24,8 @@ def judged_alone(file: str, wrong: type[FileError]) -> Iterator[None]:
     except (DlschedError, OSError):
         raise
     except Exception as error:
-        log.debug("%s: the reader failed", file, exc_info=True)
-        what = f"cannot be read, by a fault of dlsched ({unexpected(error)}): please report it"
+        log.debug("%s: reading it failed", file, exc_info=True)
+        what = f"cannot be read, by a fault of dlsched ({unexpected(error)}): please report this"
         raise wrong((Problem(file, 0, 0, "", what),)) from error
 
 

@@ -182,44 +182,47 @@ def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
     whose = f"uid {owner.uid}"
     container = spec.container
     if not _matches(container.image, rules.images, owner):
-        yield ("image",), f"{shown(container.image)} is not for {whose}: {_listed(rules.images)}"
+        yield ("image",), f"{whose} may not use {shown(container.image)}: {_listed(rules.images)}"
     yield from _volumes(spec, rules, owner)
     for index, port in enumerate(container.ports):
         yield from _port(index, port, rules, whose)
     network = "bridge" if container.network is None else container.network
     if network == "host":
-        yield ("network",), f"'host' is not for {whose}: it is the host's own network"
+        yield ("network",), f"{whose} may not use 'host', the host's own network"
     elif not _matches(network, rules.networks, owner):
-        yield ("network",), f"{shown(network)} is not for {whose}: {_listed(rules.networks)}"
+        yield ("network",), f"{whose} may not use {shown(network)}: {_listed(rules.networks)}"
     if rules.run_as == "owner" and not _is_owner(container.user, owner):
-        yield ("user",), f"{_user(container.user)} is not for {whose}: {_as_owner(owner)}"
+        yield ("user",), f"{whose} may not run as {_user(container.user)}: {_as_owner(owner)}"
     for name, _ in container.labels:
         if name.startswith(_DOCKERS_LABELS):
             yield (
                 ("labels", name),
-                f"{shown(name)} is not for {whose}: it belongs to Docker's tools",
+                f"{whose} may not set {shown(name)}, a label of Docker's tools",
             )
         elif not _matches(name, rules.labels, owner):
-            yield ("labels", name), f"{shown(name)} is not for {whose}: {_listed(rules.labels)}"
+            yield ("labels", name), f"{whose} may not set {shown(name)}: {_listed(rules.labels)}"
     for name, _ in container.environment:
         if name in _DEVICES_BY_NAME:
-            what = f"{name} is not for {whose}: it chooses devices; write gpus"
+            what = f"{whose} may not set {name}, which chooses devices: write `gpus`"
             yield ("environment", name), what
     for limit in container.ulimits:
         if limit.name not in _ULIMITS:
-            what = f"{limit.name} is not for {whose}: {', '.join(sorted(_ULIMITS))} may be set"
+            what = f"{whose} may not set {limit.name}, only {', '.join(sorted(_ULIMITS))}"
             yield ("ulimits", limit.name), what
     if container.logging != Logging() and container.logging.driver != "none":
-        yield ("logging",), f"is not for {whose}: leave it out, or take driver none"
+        yield (
+            ("logging",),
+            f"{whose} may not choose a log driver: leave `logging` out, or set driver none",
+        )
     health = container.healthcheck
     interval_s = None if health is None else health.interval_s
     if interval_s is not None and interval_s < HEALTH_INTERVAL_MIN_S:
-        what = f"{interval_s:g} s is not for {whose}: at least {HEALTH_INTERVAL_MIN_S:g} s"
+        what = f"{whose} may not set {interval_s:g} s: at least {HEALTH_INTERVAL_MIN_S:g} s"
         yield ("healthcheck", "interval"), what
     if any(isinstance(one, MetricsEndpoint) and one.via is not None for one in spec.sources):
-        yield ("metrics", "via"), f"is not for {whose}: another container's page is read by it"
+        yield ("metrics", "via"), f"{whose} may not have another container's page read"
     if spec.weight > rules.weight:
-        yield ("weight",), f"{spec.weight:g} is not for {whose}: at most {rules.weight:g}"
+        yield ("weight",), f"{whose} may not set {spec.weight:g}: at most {rules.weight:g}"
     yield from _too_much(spec, rules, whose)
 
 
@@ -239,17 +242,17 @@ def _volumes(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
         mode = rest.partition(":")[2]
         place: Place = ("volumes", index)
         if mode not in ("", "ro", "rw"):
-            yield place, f"the mode {shown(mode)} is not for {whose}: ro or rw"
+            yield place, f"{whose} may not use the mode {shown(mode)}: only ro or rw"
         if not source.startswith("/"):
             if not _matches(source, rules.volumes, owner):
                 listed = _listed(rules.volumes)
-                yield place, f"the volume {shown(source)} is not for {whose}: {listed}"
+                yield place, f"{whose} may not use the volume {shown(source)}: {listed}"
             continue
         if not is_normal(source) or not any(is_under(source, root) for root in roots):
-            yield place, f"the source {shown(source)} is not for {whose}: {_listed(roots)}"
+            yield place, f"{whose} may not bind {shown(source)}: {_listed(roots)}"
         elif may_write(volume) and not _is_owner(spec.container.user, owner):
             # A container's root could leave a setuid program there.
-            what = f"the source {shown(source)} may be written by its owner alone"
+            what = f"only its owner may write to the source {shown(source)}"
             yield place, f"{what}: add :ro, or {_as_owner(owner)}"
 
 
@@ -259,26 +262,26 @@ def _port(index: int, port: str, rules: Rules, whose: str) -> Iterator[tuple[Pla
     within = outside.isdecimal() and any(low <= int(outside) <= high for low, high in rules.ports)
     if not within:
         what = f"the host port {outside}" if outside else "a host port of the engine's choice"
-        yield ("ports", index), f"{what} is not for {whose}: {_listed(ranges)}"
+        yield ("ports", index), f"{whose} may not publish {what}: {_listed(ranges)}"
 
 
 def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, str]]:
     """What a single job asks for beyond all its owner's jobs' ceilings: it would wait forever."""
     container, floor = spec.container, spec.bounds.floor_cores
     if rules.jobs == 0:
-        yield ("name",), f"{spec.name} is not for {whose}: no job is"
+        yield ("name",), f"{whose} may have no jobs"
     if rules.cpu_cores is not None and floor > rules.cpu_cores:
-        what = f"{floor:g} cores are not for {whose}: {rules.cpu_cores:g} in all"
+        what = f"{whose} may not have {floor:g} cores: {rules.cpu_cores:g} in all"
         yield ("cpus", "min"), what
     if rules.memory_bytes is not None:
         bound = f"{render_bytes(rules.memory_bytes)} in all"
         if container.memory_bytes is None:
-            yield ("memory",), f"is required of {whose}: {bound}"
+            yield ("memory",), f"{whose} must set a memory limit: {bound}"
         elif container.memory_bytes > rules.memory_bytes:
             asked = render_bytes(container.memory_bytes)
-            yield ("memory",), f"{asked} is not for {whose}: {bound}"
+            yield ("memory",), f"{whose} may not have {asked}: {bound}"
     if container.gpus > rules.gpus:
-        yield ("gpus", "count"), f"{container.gpus} is not for {whose}: {rules.gpus} in all"
+        yield ("gpus", "count"), f"{whose} may not have {container.gpus}: {rules.gpus} in all"
 
 
 def _matches(written: str, patterns: tuple[str, ...], owner: Owner) -> bool:
@@ -302,7 +305,7 @@ def _is_owner(user: str | None, owner: Owner) -> bool:
 
 def _as_owner(owner: Owner) -> str:
     if owner.gid is None:
-        return f"uid {owner.uid} is no user of this host"
+        return f"uid {owner.uid} is not a user of this host"
     return f'write user: "{owner.uid}:{owner.gid}"'
 
 

@@ -24,18 +24,22 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17}|(?=\.[0-9]))(?:\.[0-9]{0,17})")
 EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 """Text to one reader of YAML, a number to another; kept as text, which is what commands want."""
-_NUMBER = "a plain decimal number"
+_NUMBER = "a decimal number"
 _TRAPS = tuple(
     (re.compile(pattern), why, instead)
     for pattern, why, instead in (
-        (r"yes|Yes|YES|on|On|ON", "is true to some readers of YAML", "true"),
-        (r"no|No|NO|off|Off|OFF", "is false to some readers of YAML", "false"),
-        (r"[-+]?0[0-9_]+", "is octal to some readers of YAML", _NUMBER),
-        (r"[-+]?0[xob][0-9a-fA-F_]+", "is a number in another base to YAML", _NUMBER),
-        (r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", "is base 60 to YAML", _NUMBER),
-        (r"[-+]?(?=.*_)[0-9][0-9_]*(?:\.[0-9_]*)?", "is a number to some readers of YAML", _NUMBER),
+        (r"yes|Yes|YES|on|On|ON", "means true to some YAML parsers", "true"),
+        (r"no|No|NO|off|Off|OFF", "means false to some YAML parsers", "false"),
+        (r"[-+]?0[0-9_]+", "is an octal number to some YAML parsers", _NUMBER),
+        (r"[-+]?0[xob][0-9a-fA-F_]+", "is a number in another base in YAML", _NUMBER),
+        (
+            r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?",
+            "is a base-60 number in YAML",
+            _NUMBER,
+        ),
+        (r"[-+]?(?=.*_)[0-9][0-9_]*(?:\.[0-9_]*)?", "is a number to some YAML parsers", _NUMBER),
         (r"[-+]?(?:[0-9]{19,}\.?[0-9]*|[0-9]*\.[0-9]{18,})", "has too many digits", _NUMBER),
-        (r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)", "is no number that can be meant", _NUMBER),
+        (r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)", "is not a usable number", _NUMBER),
         (r"=|<<", "is an operator of YAML", None),
     )
 )
@@ -252,7 +256,9 @@ class _Reading:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _Refused(_mark(event), "a second document: one document a file")
+                    raise _Refused(
+                        _mark(event), "a second document begins here: a file may have only one"
+                    )
                 if event.version or event.tags:
                     raise _Refused(_mark(event), "YAML directives are not supported")
                 value = self._node(next(events), events, ())
@@ -276,10 +282,14 @@ class _Reading:
             self._spoil(path, f"the anchor &{name} is not supported: leave it out")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self._spoil(path, f"the tag {shown(tag)} is not supported: quote text, and no more")
+            self._spoil(
+                path, f"the tag {shown(tag)} is not supported: leave it out; put text in quotes"
+            )
         if isinstance(event, yaml.ScalarEvent):
             if _SURROGATE.search(event.value):
-                self._spoil(path, "holds half of a character (a surrogate), which no text may")
+                self._spoil(
+                    path, "contains half of a character (a surrogate), which is not valid text"
+                )
                 return None
             return self._scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -302,7 +312,7 @@ class _Reading:
             key = self._key(key_event, path)
             inner = (*path, key)
             if _SURROGATE.search(key):
-                what = "a key holds half of a character (a surrogate), which no text may"
+                what = "a key contains half of a character (a surrogate), which is not valid text"
                 raise _Refused(_mark(key_event), what, path)
             if key in mapping:
                 first = self._keys[inner]
@@ -323,7 +333,7 @@ class _Reading:
                 self._spoil(inner, str(error), event)
             else:
                 if not isinstance(meant, str):
-                    what = f"the key {shown(key)} is not text to YAML: write it in quotes"
+                    what = f"the key {shown(key)} is not text in YAML: put it in quotes"
                     self._spoil(inner, what, event)
         return key
 
@@ -363,7 +373,7 @@ class _Reading:
 
     def _syntax(self, error: yaml.YAMLError) -> Problem:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        what = getattr(error, "problem", None) or "is no YAML"
+        what = getattr(error, "problem", None) or "is not YAML"
         if isinstance(error, yaml.reader.ReaderError):
             before = self._text[: error.position]
             line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
@@ -373,7 +383,7 @@ class _Reading:
             return Problem(self._file, line, column, "", what)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         if "'\\t'" in what:
-            what = "a tab: YAML indents with spaces only"
+            what = "a tab is used for indentation: use spaces"
         return Problem(self._file, line, column, "", what)
 
 

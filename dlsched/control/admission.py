@@ -68,12 +68,12 @@ def admit(
             reason = f"{count} jobs are present, max_jobs is {max_jobs}"
         elif memory_bytes + needs_bytes > node.memory_bytes:
             free = _mib(node.memory_bytes - memory_bytes)
-            reason = f"needs {_mib(needs_bytes)} of memory, {free} is not promised yet"
+            reason = f"needs {_mib(needs_bytes)} of memory, {free} is not promised to other jobs"
         elif exceeds(floor_cores + needs_cores, node.capacity_cores):
             free_cores = node.capacity_cores - floor_cores
             reason = (
-                f"its floor is {needs_cores:.2f} cores, "
-                f"{free_cores:.2f} are left beside the others' floors"
+                f"the job's floor is {needs_cores:.2f} cores, other jobs' floors leave "
+                f"{free_cores:.2f}"
             )
         if reason is not None:
             turns[spec.name] = Turn(reason)
@@ -97,22 +97,22 @@ def _above(
     others = [one for one in present if one.owner == spec.owner]
     whose = f"uid {spec.owner}"
     if len(others) >= ceilings.jobs:
-        return f"{len(others)} jobs of {whose} are present, {ceilings.jobs} may be"
+        return f"{whose} has {len(others)} jobs, at most {ceilings.jobs} are allowed"
     gpus = sum(one.container.gpus for one in others)
     if gpus + spec.container.gpus > ceilings.gpus:
-        return f"needs {spec.container.gpus} GPUs, {whose} holds {gpus} of {ceilings.gpus}"
+        return f"needs {spec.container.gpus} GPUs, {whose} has {gpus} of at most {ceilings.gpus}"
     if ceilings.memory_bytes is not None:
         held = sum(one.container.memory_bytes or 0 for one in others)
         needs = spec.container.memory_bytes or 0
         if held + needs > ceilings.memory_bytes:
-            bound = f"{whose} holds {_mib(held)} of {_mib(ceilings.memory_bytes)}"
+            bound = f"{whose} has {_mib(held)} of at most {_mib(ceilings.memory_bytes)}"
             return f"needs {_mib(needs)} of memory, {bound}"
     if ceilings.cpu_cores is not None:
         floors = sum(one.bounds.least_cores(grain_cores) for one in others)
         needs_cores = spec.bounds.least_cores(grain_cores)
         if exceeds(floors + needs_cores, ceilings.cpu_cores):
-            held_cores = f"floors of {whose} hold {floors:.2f} of {ceilings.cpu_cores:.2f}"
-            return f"its floor is {needs_cores:.2f} cores, {held_cores}"
+            held_cores = f"floors of {whose} take {floors:.2f} of at most {ceilings.cpu_cores:.2f}"
+            return f"the job's floor is {needs_cores:.2f} cores, {held_cores}"
     return None
 
 
@@ -123,8 +123,8 @@ def _never(spec: JobSpec, node: NodeView) -> str | None:
     needs_cores = spec.bounds.least_cores(node.grain_cores)
     if exceeds(needs_cores, node.capacity_cores):
         return (
-            f"can never start: its floor is {needs_cores:.2f} cores, "
-            f"the node has {node.capacity_cores:.2f}"
+            f"can never start: the job's floor is {needs_cores:.2f} cores, the node has "
+            f"{node.capacity_cores:.2f}"
         )
     return None
 

@@ -224,7 +224,7 @@ def _given_up(
     """The limits asked for, as there is no room to keep the applied ones."""
     for name in running:
         if kept[name] != cores[name]:
-            notes[name] = f"{what}: no room to keep {_amount(kept[name], resource)}"
+            notes[name] = f"{what}: no room to keep the limit of {_amount(kept[name], resource)}"
     return {name: cores[name] for name in running}
 
 
@@ -246,7 +246,10 @@ def _why_kept(
     changed_s = math.inf if job.changed_at_s is None else snapshot.now_s - job.changed_at_s
     if changed_s < options.cooldown_s:
         left_s = options.cooldown_s - changed_s
-        return f"cool-down: its limit was changed {changed_s:.0f} s ago, {left_s:.0f} s left"
+        return (
+            f"cool-down: the limit was changed {changed_s:.0f} s ago, no change for another "
+            f"{left_s:.0f} s"
+        )
     return None
 
 

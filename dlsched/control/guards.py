@@ -133,11 +133,11 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
         raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
     for name, reason in decision.why.items():
         if not isinstance(reason, str):
-            raise PolicyError(f"gave a reason for {name} that is no text: {reason!r}")
+            raise PolicyError(f"`why` of {name} must be text, not {reason!r}")
     named: Mapping[str, Mapping[str, object]] = {
         "GPUs": decision.gpus,
         "a weight": decision.weights,
-        "an outlook": decision.outlooks,
+        "a forecast": decision.outlooks,
         "a latency": decision.expected_s,
         "limits": decision.limits,
     }
@@ -147,10 +147,12 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
                 raise PolicyError(f"decided {what} for a job that does not exist: {name!r}")
     for name, gpus in decision.gpus.items():
         if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
-            raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
+            raise PolicyError(f"`gpus` of {name} must be a tuple of UUIDs, not {gpus!r}")
     for name, outlooks in decision.outlooks.items():
         if not isinstance(outlooks, tuple) or not all(map(_is_plain, outlooks)):
-            raise PolicyError(f"decided outlooks for {name} that are none: {shown(outlooks)}")
+            raise PolicyError(
+                f"`outlooks` of {name} must be a tuple of Forecasts, not {shown(outlooks)}"
+            )
     for name, weight in decision.weights.items():
         if not 0 <= weight <= _MOST:
             raise PolicyError(

@@ -219,7 +219,9 @@ class Agent:
                 try:
                     self._reload(reload)
                 except Exception:
-                    log.exception("not all settings were read again: restart dlsched to be sure")
+                    log.exception(
+                        "not all settings were read again, by a fault of dlsched: restart dlsched"
+                    )
             self.cycle()
             due_s = began_s + self._settings.period_s
             if self._inbox.next_s is not None:
@@ -280,7 +282,9 @@ class Agent:
     def _give_back(self) -> None:
         for back in self._runtime.release(self._ceilings()):
             if back.failure is not None:
-                log.warning("%s: its limits are not given back: %s", back.job, back.failure)
+                log.warning(
+                    "%s: the container's limits are not given back: %s", back.job, back.failure
+                )
 
     def _sleep(self, began_s: float, due_s: float) -> None:
         """Sleep until the cycle is due or a wake; a burst of events counts as one wake. The
@@ -321,7 +325,9 @@ class Agent:
         plain = self.journal.last_memory(kept_as)
         memory, problem = recalled(named.policy, plain)
         if problem is not None:
-            log.warning("policy %s starts without its memory: %s", named.name, problem)
+            log.warning(
+                "policy %s starts without the memory of its last run: %s", named.name, problem
+            )
         return memory
 
     def _publish(self, report: CycleReport) -> None:
@@ -381,7 +387,7 @@ class Agent:
             return
         self._settings, kept = reloaded(self._settings, settings)
         for name in kept:
-            log.warning("a changed %s is taken into force by a restart only", name)
+            log.warning("the setting %s was changed: restart dlsched to apply it", name)
         settings = self._settings
         logs.set_up(settings.log.level, settings.log.format)
         self._inbox.use(resolve(settings.tenants), self._read_presets())

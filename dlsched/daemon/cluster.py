@@ -124,7 +124,7 @@ class ClusterLoop:
         try:
             next_s = self._step()
         except Exception as error:
-            alarm = f"a round failed, by a fault of dlsched: {unexpected(error)}"
+            alarm = f"a round of the controller failed, by a fault of dlsched: {unexpected(error)}"
             if alarm not in self._status.alarms:
                 log.critical("%s", alarm, exc_info=error)
             now, alarms = self._clock.wall_time(), (alarm, *self._status.alarms)
@@ -158,7 +158,7 @@ class ClusterLoop:
             self._unwritten = ""
         except OSError as error:
             if str(error) != self._unwritten:
-                log.warning("the status cannot be written: %s", error)
+                log.warning("the cluster's status file cannot be written: %s", error)
             self._unwritten = str(error)
 
     # ------------------------------------------------------------------ log

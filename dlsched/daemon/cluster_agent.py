@@ -87,12 +87,14 @@ class ClusterPart:
         if not self._enabled:
             jobs = ", ".join(self._agent.running())
             return (
-                f"cluster.enabled is false, and the cluster's jobs run on: {jobs}" if jobs else None
+                f"cluster.enabled is false, but jobs of the cluster still run here: {jobs}"
+                if jobs
+                else None
             )
         try:
             self._certificates.own()
         except CertificateError as error:
-            return f"no manager gets an answer: {error} (docker swarm join)"
+            return f"no manager gets an answer from this node: {error} (`docker swarm join`)"
         return self._server.problem
 
     def _address(self, node: str) -> str:

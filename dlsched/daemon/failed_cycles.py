@@ -56,7 +56,7 @@ class FailedCycles:
         if not self._what:
             return None
         failed = counted(self._in_a_row, "control cycle")
-        text = f"{failed} in a row failed; limits stay as they are.{what}"
+        text = f"{failed} in a row failed; limits are not changed.{what}"
         return Alarm("cycle", AlarmKey.CYCLE_FAILED, text)
 
 

@@ -67,7 +67,7 @@ class FirstStart:
             )
         log.info(
             "no other container is touched; `dlsched release` gives all their limits back, "
-            "`dlsched drop CONTAINER` gives back and leaves one that was adopted"
+            "`dlsched drop CONTAINER` gives back the limits of an adopted one and lets it go"
         )
 
 

@@ -42,7 +42,10 @@ class Release:
         """Why nothing may be changed; None: changes are allowed."""
         if not self._released:
             return None
-        text = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+        text = (
+            "all limits were given back by `dlsched release`: nothing is changed until `dlsched "
+            "release --resume` or SIGHUP"
+        )
         return text if self._undurable is None else f"{text}, or a restart ({self._undurable})"
 
     def ask(self) -> Sequence[GivenBack]:
@@ -70,7 +73,7 @@ class Release:
                 write_whole(self._file, f"{self._clock.wall_time()}\n")
                 self._undurable = None
             except OSError as error:
-                self._undurable = f"it cannot be written down: {error.strerror}"
+                self._undurable = f"the release cannot be recorded: {error.strerror}"
             asked.set_result(give_back())
 
     def close(self) -> None:

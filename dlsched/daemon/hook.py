@@ -148,7 +148,10 @@ def _plain(path: str) -> bool:
 
 def _possible(options: DeliverHook) -> DeliverHook:
     if options.command is not None and os.geteuid() != 0:
-        what = f"only root can run it as user {options.user}: the agent has uid {os.geteuid()}"
+        what = (
+            f"only root can run the command as user {options.user}: dlsched runs as uid "
+            f"{os.geteuid()}"
+        )
         raise SettingsError((Problem("deliver_hook", 0, 0, "", what),))
     return options
 
@@ -159,7 +162,9 @@ def _possible(options: DeliverHook) -> DeliverHook:
 def _run(options: DeliverHook, delivery: Delivered, stop: int) -> HookRun:
     began_s = time.monotonic()
     if options.command is None:
-        return _logged(HookRun(delivery, "done", "no command is wanted any more"), b"")
+        return _logged(
+            HookRun(delivery, "done", "the setting deliver_hook has no command any more"), b""
+        )
     try:
         child = _started(options.command, options.user, delivery)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -174,7 +179,7 @@ def _run(options: DeliverHook, delivery: Delivered, stop: int) -> HookRun:
         code = child.wait(_KILLED_WITHIN_S)
     took_s = time.monotonic() - began_s
     if verdict == "stopped":
-        run = HookRun(delivery, "aborted", "killed, since the agent ends")
+        run = HookRun(delivery, "aborted", "killed, since dlsched ends")
     elif verdict == "late":
         run = HookRun(delivery, "failed", f"killed after {options.timeout_s:g} s")
     elif code:
@@ -191,7 +196,7 @@ def _started(command: Sequence[str], name: str, delivery: Delivered) -> subproce
     except KeyError:
         raise ValueError("there is no such user") from None
     if user.pw_uid == 0:
-        raise ValueError("that is root")
+        raise ValueError("the user is root")
     return subprocess.Popen(
         command,
         bufsize=0,
@@ -239,7 +244,7 @@ def _followed(child: subprocess.Popen[bytes], end_s: float, stop: int) -> tuple[
 def _refused(options: DeliverHook, error: Exception) -> str:
     why = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) == errno.EPERM:
-        why = "the agent may not change its user and groups on this host"
+        why = "dlsched may not change its user and groups on this host"
     return f"cannot start as user {options.user}: {why}"
 
 

@@ -74,6 +74,7 @@ def _notes(settings_file: Path | None) -> Iterator[str]:
         )
     if os.geteuid() != 0:
         yield (
-            "not run by root: CPU limits and weights are set through the engine; CPU burst, the "
-            "idle class and files in containers of other users are out of reach"
+            "dlsched does not run as root: CPU limits and weights are set through the engine; "
+            "CPU burst, the idle class and metrics files in containers of other users cannot "
+            "be used"
         )

@@ -89,7 +89,7 @@ class Deliveries:
             log.info("job %s is deliverable: %s", delivery.name, _first(delivery))
         if (finished := delivery.tiers.finished) is not None:
             how = reached_text(delivery.metric, finished, "finish", delivery.finish)
-            log.info("job %s reached its last tier: %s", delivery.name, how)
+            log.info("job %s reached its finish value: %s", delivery.name, how)
 
     def _void(self, name: str) -> None:
         self._offered.pop(name, None)
@@ -98,7 +98,7 @@ class Deliveries:
             self._records.lift(name)
             self._unlifted.pop(name, None)
         except OSError as error:
-            self._unlifted[name] = f"the delivery of a job cannot be taken back: {error}"
+            self._unlifted[name] = f"the record that a job was delivered cannot be removed: {error}"
 
     def _record(self, delivery: Delivered) -> None:
         self._unlifted.pop(delivery.name, None)
@@ -111,7 +111,9 @@ class Deliveries:
             self._records.write_again()
             self._unwritten = None
         except OSError as error:
-            text = f"the delivery of a job cannot be recorded: {error}"
+            text = (
+                f"that a job was delivered (reached its deliver value) cannot be recorded: {error}"
+            )
             self._unwritten = Alarm("deliveries", AlarmKey.RECORD_NOT_WRITTEN, text)
 
     # ------------------------------------------------------------------ the operator's command
@@ -159,7 +161,7 @@ class Deliveries:
                 self._allot(job.name, now[1])
                 self._allotted[job.name] = now
             except (OSError, ValueError) as error:
-                text = f"{job.name} cannot be notified of its delivery: {error}"
+                text = f"{job.name} cannot be notified that it was delivered: {error}"
                 self._unallotted = Alarm(job.name, AlarmKey.JOB_NOT_NOTIFIED, text)
         for gone in self._allotted.keys() - {job.name for job in jobs}:
             del self._allotted[gone]
@@ -216,7 +218,7 @@ class JobRecords:
             self._ended.write_again()
             self._unwritten = ()
         except OSError as error:
-            text = f"the end of a job cannot be recorded: {error}"
+            text = f"that a job has ended cannot be recorded: {error}"
             self._unwritten = (Alarm("ends", AlarmKey.RECORD_NOT_WRITTEN, text),)
         return self._deliveries.keep(state, self._wall_time())
 

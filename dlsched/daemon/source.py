@@ -108,7 +108,7 @@ class AgentSource:
         """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""
         view = self._ours(job)
         if view.state is JobState.UNMANAGED:
-            raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
+            raise NotOurs(f"{job} is not touched ({view.reason}): correct or remove its file")
         ended = Ended(
             name=job,
             digest=view.spec.digest,
@@ -120,7 +120,9 @@ class AgentSource:
         try:
             self._ended.secure(ended)
         except OSError as error:
-            raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
+            raise NotDurable(
+                f"{job}: not stopped, as the stop cannot be recorded: {error}"
+            ) from error
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
@@ -129,19 +131,21 @@ class AgentSource:
         try:
             ask_start(self._ended, job)
         except OSError as error:
-            raise NotDurable(f"{job}: the start cannot be recorded: {error}") from error
+            raise NotDurable(
+                f"{job}: not started, as the start cannot be recorded: {error}"
+            ) from error
         self._wake(f"start {job}")
 
     def release(self) -> Sequence[Mapping[str, object]]:
         """Give everything back, then change nothing. Raises NotOurs, NotReleased."""
         if self._dry_run:
-            raise NotOurs("this daemon is a dry run: it has changed nothing")
+            raise NotOurs("this daemon runs with --dry-run: there is nothing to give back")
         return [asdict(back) for back in self._release.ask()]
 
     def resume(self) -> None:
         """End a release. Raises NotOurs, NotDurable."""
         if self._dry_run:
-            raise NotOurs("this daemon is a dry run: it sets no limits")
+            raise NotOurs("this daemon runs with --dry-run: it sets no limits")
         try:
             self._release.resume()
         except OSError as error:
@@ -168,11 +172,13 @@ class AgentSource:
 
     def _adopting(self, container: str, change: Callable[[AdoptionCommands], T]) -> T:
         if self._dry_run:
-            raise NotOurs("this daemon is a dry run: it adopts and drops nothing")
+            raise NotOurs("this daemon runs with --dry-run: it adopts and drops nothing")
         try:
             answer = change(self._runtime.adopting)
         except OSError as error:
-            raise NotDurable(f"{container}: this cannot be recorded: {error}") from error
+            raise NotDurable(
+                f"{container}: not changed, as the change cannot be recorded: {error}"
+            ) from error
         self._wake(f"adoption of {container}")
         return answer
 
@@ -182,9 +188,11 @@ class AgentSource:
         if view is None:
             raise KeyError(job)
         if self._dry_run:
-            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+            raise NotOurs(f"{job}: this daemon runs with --dry-run, and changes nothing")
         if view.adopted:
-            raise NotOurs(f"{job} is adopted: only its limits are dlsched's, see `docker stop`")
+            raise NotOurs(
+                f"{job} is an adopted container: dlsched only sets its limits; use `docker stop`"
+            )
         return view
 
     def _jobs(self) -> Sequence[JobView]:

@@ -38,7 +38,7 @@ def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = (
     given = points(job, target.metric)
     in_s = time_to(given, target.finish, now_s, falls=target.finish < target.deliver)
     if in_s is not None:
-        return _at(now_s + in_s, f"{job.name} reaches {goal} at its present pace")
+        return _at(now_s + in_s, f"{job.name} reaches {goal} if it learns on at its present pace")
     if target.deadline_s is not None and job.started_at_s is not None:
         due_s = job.started_at_s + target.deadline_s
         if due_s > now_s:

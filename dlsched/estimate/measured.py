@@ -51,7 +51,7 @@ def surely_failing(sketch: LatencySketch, max_failed_ratio: float) -> bool:
 
 def too_many_fail(max_failed_ratio: float) -> str:
     """Why its latency says nothing; the text does not change with each request."""
-    return f"more than {render_percent(max_failed_ratio)} of its requests fail"
+    return f"more than {render_percent(max_failed_ratio)} of the job's requests fail"
 
 
 def failing(job: JobView) -> str | None:
@@ -99,9 +99,14 @@ def unclear(target: Target | None, recent: LatencySketch) -> str | None:
     asked = render_seconds(target.seconds)
     if recent.missed and against_target_s(replace(recent, missed=0), target) is not None:
         what = "the mean" if target.quantile is None else render_quantile(target.quantile)
-        return f"{what} may be on either side of {asked}: packets at its sockets were not read"
+        return (
+            f"{what} may be on either side of {asked}: packets at the job's sockets were not read"
+        )
     if target.quantile is None:
-        return f"the mean may be on either side of {asked}: the page rounds or contradicts its sum"
+        return (
+            f"the mean may be on either side of {asked}: the metrics page rounds or contradicts "
+            "its own sum"
+        )
     stat = render_quantile(target.quantile)
     edges = quantile_bounds(recent, target.quantile, by_sum=False)
     if not recent.spans or edges is None:
@@ -131,7 +136,7 @@ def lacking_in_full(target: Target | None, progress: Progress) -> str | None:
     found = closest(target.metric, (*lacks.names, *(() if log is None else log.named)))
     remedy = "name one of them as the target's `metric`" if found else "report it"
     if log is not None:
-        remedy = "read it by a `pattern` of your own"
+        remedy = "read one by a `pattern` of your own"
     return f"{what}; found: {', '.join(found) or 'no other metric'}: {remedy}"
 
 

@@ -99,8 +99,11 @@ class Response:
         if ceiling is None:
             return ""
         if self.phase is Phase.FEWER:
-            return f"tried for a moment with {ceiling:.3f} cores, to see what they do"
-        text = f"at most {ceiling:.3f}: more than {self.least.cores:.2f} cores did not speed it up"
+            return f"tried for a moment with {ceiling:.3f} cores, to measure the effect"
+        text = (
+            f"at most {ceiling:.3f} cores: with more than {self.least.cores:.2f} cores the job was "
+            "not faster"
+        )
         if self.most is not None:
             text += (
                 f" ({self.least.cores:.2f} -> {self.most.cores:.2f} cores: "

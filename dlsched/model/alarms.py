@@ -28,17 +28,20 @@ class AlarmKey(StrEnum):
     )
     CAPACITY_CHANGED = (
         "capacity-changed",
-        "The CPU that containers can have differs from that at the daemon's start or reload.",
+        "Containers can use another amount of CPU than at the daemon's start or reload.",
         "Nothing has to be done: ceilings follow. A reload (SIGHUP) ends the alarm.",
     )
     CAPACITY_UNKNOWN = (
         "capacity-unknown",
-        "A CPU quota outside, which is not visible here, holds the containers back.",
-        "Ask who runs the host for the quota, and set `capacity` to it.",
+        "A CPU quota outside this host, which dlsched cannot see, holds the containers back.",
+        "Ask the provider of the host for the quota, and set `capacity` to it.",
     )
     CAPACITY_UNEVEN = (
         "capacity-uneven",
-        "A control group around some containers has a CPU quota of its own. It is not divided.",
+        (
+            "A control group around some containers has a CPU quota of its own. dlsched does not "
+            "divide that quota."
+        ),
         "Raise the quota of the group that the text names, or set `capacity` to it.",
     )
     FOLDER_UNREADABLE = (
@@ -53,12 +56,12 @@ class AlarmKey(StrEnum):
     )
     FILE_WAITS = (
         "file-waits",
-        "A job file waits, since a container that is not its own has the job's name.",
+        "A job file waits, since another container has the job's name.",
         "Rename the job, or remove that container.",
     )
     JOB_LEFT_ALONE = (
         "job-left-alone",
-        "A container has no valid job file, but its file may still be there: it is not touched.",
+        "A container has no valid job file, but a rejected file may be its own. It is not touched.",
         "Correct the rejected file, or delete it to stop the job.",
     )
     CONTAINER_LEFT_ALONE = (
@@ -99,7 +102,7 @@ class AlarmKey(StrEnum):
     GPU_LOST = (
         "gpu-lost",
         "A GPU cannot be used. No job starts on it.",
-        "Look for Xid in `dmesg`; `nvidia-smi --gpu-reset`, or reboot.",
+        "Look for Xid in `dmesg`; run `nvidia-smi --gpu-reset`, or reboot.",
     )
     GPU_LOST_BY_JOB = (
         "gpu-lost-by-job",
@@ -118,7 +121,10 @@ class AlarmKey(StrEnum):
     )
     GPU_UPDATES_STOPPED = (
         "gpu-updates-stopped",
-        "After such a loss no container with GPUs is updated through the engine any more.",
+        (
+            "After a CPU update took a container's GPU away, no container with GPUs is updated "
+            "through the engine any more."
+        ),
         "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
     )
     DIVERGED = (
@@ -133,7 +139,10 @@ class AlarmKey(StrEnum):
     )
     JOB_NOT_NOTIFIED = (
         "job-not-told",
-        "A job's own directory cannot be written, so the job does not learn its limits.",
+        (
+            "The directory in which a job reads its limits cannot be written. The job sees its "
+            "old limits."
+        ),
         "Free space in `state_dir`, and check its permissions.",
     )
     DELIVER_HOOK_FAILED = (
@@ -143,7 +152,7 @@ class AlarmKey(StrEnum):
     )
     RECORD_NOT_WRITTEN = (
         "record-not-written",
-        "A record cannot be written. It counts in memory, and would be lost with the daemon.",
+        "A record cannot be written. It is kept in memory, and lost if the daemon ends.",
         "Free space in `state_dir`, and check its permissions; dlsched tries in every cycle.",
     )
     RECORD_BROKEN = (
@@ -158,13 +167,16 @@ class AlarmKey(StrEnum):
     )
     API_DOWN = (
         "api-down",
-        "The sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
+        "The daemon's sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
         "Check `run_dir`, then restart the daemon.",
     )
     CLUSTER_DOWN = (
         "cluster-down",
         "No manager of the cluster gets an answer from this node. Its jobs run on.",
-        "Follow the text: join the swarm, or correct `cluster.tls`; then it answers by itself.",
+        (
+            "Follow the text: join the swarm, or correct `cluster.tls`; then the node answers by "
+            "itself."
+        ),
     )
     POLICY_FAILED = (
         "policy-failed",
@@ -173,7 +185,7 @@ class AlarmKey(StrEnum):
     )
     PLAIN_DOCKER = (
         "plain-docker",
-        "The policy failed three times in a row. Ceilings are given back, as without dlsched.",
+        "The policy failed three times in a row. All limits are given back: plain Docker.",
         "Correct the policy, or set another one, and reload (SIGHUP).",
     )
     CYCLE_FAILED = (
@@ -193,8 +205,8 @@ class AlarmKey(StrEnum):
     )
     RELEASED = (
         "released",
-        "Everything was given back on command, and nothing is changed.",
-        "`dlsched release --resume`, or SIGHUP.",
+        "All limits were given back by `dlsched release`, and dlsched changes nothing.",
+        "Run `dlsched release --resume`, or reload (SIGHUP).",
     )
 
 

@@ -85,7 +85,10 @@ def as_of(outlook: Forecast, now_s: float) -> Forecast:
     last_s = max(outlook.at_s or now_s, outlook.latest_s or 0.0)
     if outlook.kind is not ForecastKind.EXPECTED or now_s <= last_s + WITHDRAWN_S:
         return outlook
-    why = f"it was expected {render_seconds(now_s - last_s)} ago at the latest, and is not met"
+    why = (
+        f"the target was expected to be met {render_seconds(now_s - last_s)} ago at the latest, "
+        "and is not"
+    )
     return replace(
         outlook, kind=ForecastKind.UNKNOWN, at_s=None, earliest_s=None, latest_s=None, why=why
     )
@@ -141,7 +144,9 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
         case ForecastKind.EXPECTED:
             return _expected(outlook, now_s)
         case ForecastKind.CROWDED:
-            as_it_is = f", as it is {_expected(outlook, now_s)}" if outlook.at_s else ""
+            as_it_is = (
+                f"; with its present share {_expected(outlook, now_s)}" if outlook.at_s else ""
+            )
             needs = "" if outlook.why_has_numbers else _needs(outlook)
             return f"not beside the other jobs{as_it_is}{needs}"
         case ForecastKind.IMPOSSIBLE:

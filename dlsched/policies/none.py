@@ -36,7 +36,10 @@ class NonePolicy:
 
 def _why(job: JobView) -> str:
     if job.adopted and job.altered:
-        return "observed only: it gets back the limits that it had before dlsched changed them"
+        return (
+            "observed only: the container gets back the limits that it had before dlsched changed "
+            "them"
+        )
     if job.adopted:
-        return "observed only: it has the limits that its owner gave it"
+        return "observed only: the container has the limits that its owner gave it"
     return "plain Docker: no ceiling"

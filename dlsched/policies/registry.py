@@ -145,7 +145,7 @@ def _fields(policy: type[Any]) -> Fields:
 
 
 def _parameters_text(fields: Mapping[str, object]) -> str:
-    return f"it has {', '.join(fields)}" if fields else "it has none"
+    return f"known are {', '.join(fields)}" if fields else "the policy has none"
 
 
 def _find(name: str, group: Group) -> type[Any]:
@@ -202,7 +202,7 @@ def split(spelled: str) -> tuple[str, Mapping[str, str]]:
         key, equals, value = item.partition("=")
         if not (key and equals):
             raise PolicyError(
-                f"policy {name}: {item!r} is no parameter; write NAME?key=value&key=value"
+                f"policy {name}: {item!r} is not a parameter; write NAME?key=value&key=value"
             )
         if key in written:
             raise PolicyError(f"policy {name}: {key} is given twice")

@@ -44,7 +44,7 @@ class Confinement:
     def _check_bind(self, source: str) -> None:
         root = next((root for root in self.roots if is_under(source, root)), None)
         if root is None:
-            raise ValueError(f"the source {source!r} is under no folder that its owner may bind")
+            raise ValueError(f"the source {source!r} is in no folder that the job's owner may bind")
         parts = Path(source).relative_to(root).parts
         try:
             real_root = _resolved(root)
@@ -59,7 +59,7 @@ class Confinement:
         for place in self.kept_out:
             kept = os.path.realpath(place)
             if is_under(real, kept) or is_under(kept, real):
-                raise ValueError(f"the source {source!r} is not bound: it leads to {place}")
+                raise ValueError(f"the source {source!r} is not bound: the path leads to {place}")
 
 
 class _Unsafe(Exception):

@@ -87,7 +87,7 @@ class Originals(Records[Original]):
             Original,
             lambda record: record.container_id,
             _CONTAINER_ID,
-            "what that container had before is not known, so it is left as it is",
+            "the container's original limits are not known, so its limits are not changed",
             read_only=read_only,
         )
 

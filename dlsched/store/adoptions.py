@@ -50,7 +50,7 @@ class Adoptions:
             Adopted,
             lambda record: record.job,
             NAME,
-            "its container is adopted again only by `dlsched adopt`",
+            "the container is adopted again only by `dlsched adopt`",
             read_only=read_only,
         )
         self._dropped = Records(

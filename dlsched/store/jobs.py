@@ -30,7 +30,9 @@ Named = TypeVar("Named", Ended, Delivered, NameClaim)
 
 
 def ended_records(state_dir: Path, *, read_only: bool = False) -> Records[Ended]:
-    return _named(state_dir / "ended", Ended, "the job may run once more", read_only=read_only)
+    return _named(
+        state_dir / "ended", Ended, "a job that had ended may run once more", read_only=read_only
+    )
 
 
 def ask_start(ended: Records[Ended], job: str) -> None:
@@ -41,7 +43,7 @@ def ask_start(ended: Records[Ended], job: str) -> None:
 
 
 def delivered_records(state_dir: Path, *, read_only: bool = False) -> Records[Delivered]:
-    loss = "the delivery may be reported once more"
+    loss = "that the job was delivered may be reported once more"
     return _named(state_dir / "delivered", Delivered, loss, read_only=read_only)
 
 

@@ -28,11 +28,11 @@ def memory_size_check(memory: object, jobs: int) -> None:
     try:
         size_bytes = len(memory_text(memory))
     except (TypeError, ValueError, RecursionError) as error:
-        raise PolicyError(f"its memory cannot be kept: {error}") from error
+        raise PolicyError(f"the policy's memory cannot be kept: {error}") from error
     bound_bytes = MEMORY_BYTES_PER_JOB * max(1, jobs)
     if size_bytes > bound_bytes:
         raise PolicyError(
-            f"its memory has {size_bytes} bytes; with {jobs} jobs at most {bound_bytes}"
+            f"the policy's memory has {size_bytes} bytes; with {jobs} jobs at most {bound_bytes}"
             f" ({MEMORY_BYTES_PER_JOB} a job)"
         )
 
@@ -50,7 +50,7 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
         where = ".".join(str(part) for part in first["loc"])
         return None, f"{where}: {first['msg']}" if where else first["msg"]
     if not _holds(json.loads(memory_text(memory)), plain):
-        return None, f"it holds what {kind.__name__} does not know"
+        return None, f"the memory holds keys that {kind.__name__} does not know"
     return memory, None
 
 

@@ -140,7 +140,7 @@ class Records(Generic[Record]):
         try:
             record = self._adapter.validate_json(path.read_bytes(), strict=True)
         except ValidationError:
-            self._set_aside(path, match[1], "is no record")
+            self._set_aside(path, match[1], "is not a valid record")
         except FileNotFoundError:
             return  # removed meanwhile
         except OSError as error:

@@ -205,4 +205,4 @@ def test_the_kernel_says_who_asks(
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"HTTP/1.1 {status} ")
     if owner == 1000:
-        assert "unless by its owner (uid 1000)" in done.stdout
+        assert "its owner (uid 1000) may read it here" in done.stdout

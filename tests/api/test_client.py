@@ -72,8 +72,8 @@ def test_a_socket_that_is_not_ours_says_so(closed: Path) -> None:
     ("answer", "line"),
     [
         (b"", "closed the connection: the answer ends too early"),
-        (b"220 mail ESMTP\r\n", "closed the connection: it does not speak HTTP"),
-        (b"HTTP/1.1\r\n", "closed the connection: it does not speak HTTP"),
+        (b"220 mail ESMTP\r\n", "closed the connection: the answer is not HTTP"),
+        (b"HTTP/1.1\r\n", "closed the connection: the answer is not HTTP"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "the answer ends too early"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}", "closed the connection: invalid"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", "ends too early"),
@@ -143,7 +143,7 @@ def test_each_question_goes_to_the_socket_that_answers_it(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a socket to another group")
 @pytest.mark.parametrize(("mode", "group", "remedy"), [
     (0o660, "adm", r"join group adm \(usermod -aG adm USER, then log in again\), or use sudo"),
-    (0o600, "adm", "it is its owner's alone, so use sudo"),
+    (0o600, "adm", "only the socket's owner may connect, so use sudo"),
 ])  # fmt: skip
 def test_a_closed_socket_tells_which_group_to_join(
     tmp_path: Path, mode: int, group: str, remedy: str

@@ -43,7 +43,11 @@ def test_with_mps_all_four_are_enforced() -> None:
 
 @pytest.mark.parametrize(
     ("floor", "paces", "words"),
-    [(0.5, 0.4, "which paces itself"), (0.5, None, "does not say"), (1.0, 0.9, "its alone")],
+    [
+        (0.5, 0.4, "which paces itself"),
+        (0.5, None, "does not report whether"),
+        (1.0, 0.9, "no other job"),
+    ],
 )
 def test_how_far_a_share_can_be_relied_on(floor: float, paces: float | None, words: str) -> None:
     told = gpu_of(gpu_job("a", floor, ("GPU-a",), GpuAccess.CDI, CDI, paces=paces))

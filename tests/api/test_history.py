@@ -238,7 +238,7 @@ def test_a_reader_who_waits_too_long_is_refused_and_the_rest_is_answered(
     first = threading.Thread(target=lambda: found.append(asked(daemon, "")))
     first.start()
     assert held.begun.wait(60)
-    line = "the journal is being read already, for one at a time: ask again in a second"
+    line = "the journal is being read for another request: ask again in a second"
     assert refused(daemon, "") == (503, line)
     assert refused(daemon, "", "/v1/usage") == (503, line)
     assert daemon.about()["policy"] == "dqoes", "the API answers everything else"
@@ -323,7 +323,7 @@ def test_usage_is_answered_by_user_and_by_job(source: FakeSource, daemon: Daemon
         ("since=31622401", "since is 3.16224e+07 s, must be from 60 s to 31622400 s"),
         ("since=-1", "since is '-1', must be seconds"),
         ("since=1d", "since is '1d', must be seconds"),
-        ("by=group", "by is 'group', must be user or job"),
+        ("by=group", "`by` is 'group', must be `user` or `job`"),
     ],
 )
 def test_a_bad_question_of_usage_is_one_clear_line(query: str, line: str) -> None:

@@ -66,7 +66,7 @@ def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
         folder.write_text("in the way")
         server.keep()
         until(lambda: server.problem is not None, "a problem is reported")
-        assert str(server.problem).startswith("no client can ask this daemon: ")
+        assert str(server.problem).startswith("`ps`, `why` and `stop` get no answer: ")
         folder.unlink()
         until(lambda: answers(folder), "it answers")
         assert server.problem is None

@@ -71,7 +71,7 @@ def test_a_living_daemon_keeps_its_sockets(tmp_path: Path) -> None:
 
 def test_one_that_cannot_have_both_leaves_neither(tmp_path: Path) -> None:
     (tmp_path / "control.sock").write_text("precious")
-    with pytest.raises(SocketUnusable, match=r"control\.sock is there and is no socket"):
+    with pytest.raises(SocketUnusable, match=r"control\.sock is not a socket"):
         ApiServer(FakeSource(), tmp_path).start()
     assert [file.name for file in tmp_path.iterdir()] == ["control.sock"]
     assert (tmp_path / "control.sock").read_text() == "precious"

@@ -246,7 +246,9 @@ def test_too_many_followers_are_refused_and_freed_again(
             assert followed.status_code == 200
             refused = client.get("/v1/stream")
             assert refused.status_code == 503
-            assert refused.json() == {"error": "1 streams are being followed already"}
+            assert refused.json() == {
+                "error": "1 streams are being followed already, the most at a time"
+            }
             assert client.head("/v1/stream").status_code == 503
         assert until(lambda: source.stream.followers[str(server.status_path)] == 0, "no follower")
         answer = client.head("/v1/stream")
@@ -283,6 +285,6 @@ def test_what_is_asked_wrongly_is_refused(server: ApiServer) -> None:
     with client_of(server.control_path) as client:
         answer = client.get("/v1/stream?only=%1b[2J")
         assert answer.status_code == 400
-        assert answer.json()["error"] == "only is '\\x1b[2J', must be events, or be left out"
+        assert answer.json()["error"] == "`only` is '\\x1b[2J', must be `events`, or left out"
         assert client.get("/v1/stream?follow=2").status_code == 400
         assert client.post("/v1/stream").status_code == 405

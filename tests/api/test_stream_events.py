@@ -113,7 +113,7 @@ def test_after_a_restart_only_what_differs_from_the_run_before_is_news() -> None
 
 
 def test_a_point_has_no_ceilings_of_a_shadow_that_failed() -> None:
-    shadow = Shadow("fair", limits={"digits-resnet": Limits(0.8)}, trouble="no longer asked: boom")
+    shadow = Shadow("fair", limits={"digits-resnet": Limits(0.8)}, trouble="no longer used: boom")
     assert point(replace(example_report(), shadow=shadow)).shadow is None
 
 

@@ -98,22 +98,26 @@ LEARNS = "target: {metric: accuracy, deliver: 0.9, finish: %s}"
 @pytest.mark.parametrize(
     ("keys", "there", "doubted"),
     [
-        (ASKS, SLOW, ["target.latency: 50 ms, at best 64 ms as it runs now"]),
+        (ASKS, SLOW, ["target.latency: 50 ms; the job reaches 64 ms at best as it runs now"]),
         ("target: {latency: 65ms, quantile: p95}", SLOW, []),
         ("target: {latency: 50ms}", SLOW, []),
         (
             f"{ASKS}\ncpus: {{max: 1}}",
             GREEDY,
-            ["cpus.max: 1 core, its target needs 1.4 cores as it runs now"],
+            ["cpus.max: 1 core, the job's target needs 1.4 cores as it runs now"],
         ),
         (f"{ASKS}\ncpus: {{max: 1.5}}", GREEDY, []),
         (ASKS, GREEDY, []),
         ("target: {latency: 80ms, quantile: p95}\ncpus: {max: 1}", GREEDY, []),
-        (LEARNS % 0.97, FLAT, ["target.finish: 0.97, at best 0.952 is expected as it runs now"]),
+        (
+            LEARNS % 0.97,
+            FLAT,
+            ["target.finish: 0.97; 0.952 at best is expected as the job runs now"],
+        ),
         (
             LEARNS % 0.97,
             row(UNTIL_97, Forecast(ForecastKind.UNLIKELY, "finish", best=0.952)),
-            ["target.finish: 0.97, at best 0.952 is expected as it runs now"],
+            ["target.finish: 0.97; 0.952 at best is expected as the job runs now"],
         ),
         (LEARNS % 0.95, FLAT, []),
         (LEARNS % 0.97, replace(FLAT, name="job-b"), []),

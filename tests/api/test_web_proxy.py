@@ -82,7 +82,7 @@ def refusal(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, line
 
 
-NOT_OPEN = "not open to you: use the address that `dlsched web` printed; it works once"
+NOT_OPEN = "not open to you: use the address that `dlsched web` printed; the address works once"
 USED = "this address has been used already, or is wrong: start `dlsched web` again"
 
 

@@ -46,34 +46,40 @@ def test_what_is_not_measured_is_said_with_the_reason() -> None:
     )
     assert text_of(fact) == (
         "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
-        "are too many packets; 2 requests not measured: not captured whole, or among the first "
-        "ones of a TLS connection; 7 packets of its network not read, for lack of room; 2.0 s not "
-        "measured: the process that reads packets had ended; 25 % of the new connections cannot "
+        "are too many packets; 2 requests not measured: their packets were not captured whole, or "
+        "among the first "
+        "ones of a TLS connection; 7 packets of the job's network not read, for lack of room; 2.0 "
+        "s not "
+        "measured: dlsched's process that reads packets had ended; 25 % of the new connections "
+        "cannot "
         "be measured: HTTP/2"
     )
 
 
 def test_an_interface_that_fails_is_named_beside_the_others() -> None:
-    fact = WireFact((80,), partial="not visible on the wire of eth1: no such device")
-    assert text_of(fact) == (
-        "port 80, 0 requests a second; not visible on the wire of eth1: no such device"
+    fact = WireFact((80,), partial="packets on eth1 cannot be read: no such device")
+    assert (
+        text_of(fact)
+        == "port 80, 0 requests a second; packets on eth1 cannot be read: no such device"
     )
 
 
 def test_a_problem_stands_alone() -> None:
-    fact = WireFact(problem="it listens on no TCP port")
+    fact = WireFact(problem="the container listens on no TCP port")
     assert text_of(fact) == "not measured: it listens on no TCP port"
 
 
 def test_a_contradiction_has_both_numbers() -> None:
     status = wire_of(WireFact(measured_s=0.0113, reported_s=(0.0978, 0.0978)), TARGET)
     assert status is not None
-    assert status.contradiction == "it reports p95 97.8 ms; at its sockets p95 is 11.3 ms"
+    assert status.contradiction == "the job reports p95 97.8 ms; at its sockets p95 is 11.3 ms"
     fact = WireFact(judges=True, measured_s=0.3, reported_s=(0.05, 0.1))
     between = wire_of(fact, LatencyTarget(0.2))
     assert between is not None
-    assert between.contradiction == (
-        "it reports the mean 50 ms to 100 ms; at its sockets the mean is 300 ms, which decides"
+    assert (
+        between.contradiction
+        == "the job reports the mean 50 ms to 100 ms; at its sockets the mean is 300 ms, which "
+        "decides"
     )
 
 
@@ -81,8 +87,8 @@ def test_a_silent_source_beside_answers_is_a_contradiction() -> None:
     status = wire_of(WireFact(unreported=312), TARGET)
     assert status is not None
     assert status.contradiction == (
-        "it reports no request, but 312 were answered at its sockets in the last minute: another "
-        "program's page or log may be read, or `where` leaves them out"
+        "the job reports no request, but answered 312 at its sockets in the last minute: "
+        "another program's page or log may be read, or `where` leaves them out"
     )
 
 

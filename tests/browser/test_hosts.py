@@ -31,7 +31,7 @@ def test_nodes_jobs_moves_and_the_queue(visit: Open) -> None:
     ]
     assert jobs.nth(1).locator("th").inner_text() == "vit"
     assert jobs.count() == 11
-    one.shows("#queue tbody", "gpu-1: its floor is 64.00 cores of 8.00")
+    one.shows("#queue tbody", "gpu-1: the job's floor is 64.00 cores, the node has 8.00")
     one.shows("#hosts-lines", "a.yaml:3:9: weight: 'no' is not a number", "no report: refu")
     expect(one.page.locator("#hosts-trouble")).to_be_hidden()
     assert one.page.locator("#hosts-card").get_attribute("data-old") == "false"

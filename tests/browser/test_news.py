@@ -64,7 +64,7 @@ def test_a_daemon_that_hangs_shows_by_the_age_of_its_last_message(own: Serve, vi
             break
         server.signal(signal.SIGCONT)  # the stream broke for another reason at that moment
     assert one.now("stream") == "open"
-    one.shows("#banner", "The connection is open, but the daemon says nothing.")
+    one.shows("#banner", "The connection is open, but the daemon sends nothing.")
     expect(one.page.locator(JOBS)).to_have_count(8)
     server.signal(signal.SIGCONT)
     one.state("news", "live")

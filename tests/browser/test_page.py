@@ -407,7 +407,7 @@ def test_two_hundred_jobs(visit: Open) -> None:
     one = visit("many")
     one.state("jobs", "200")
     one.state("points", re.compile(r"^9\d\d$"))
-    one.shows("#ratio-note", "median and middle 80 % of 200, the 5 worst")
+    one.shows("#ratio-note", "median and middle 80 % of 200 jobs, the 5 worst")
     expect(one.page.locator("#ratio-legend .chip")).to_have_count(6)
     one.shows("#limits-legend", "188 others")
     while ink(one.page, "#limits-chart")["drawn"] <= 20_000:

@@ -67,13 +67,13 @@ def test_good_enough_is_nearly_what_is_to_be_reached(
     [
         (
             (),
-            "nothing is asked of it: give --latency, --reach, ",
+            "nothing is asked of the container: give --latency, --reach, ",
         ),
         (("--others-background",), "NAME and --others-background exclude each other"),
         (("--background", "--yes"), "--yes goes with --others-background"),
         (("--metrics", "vllm", "--metrics", "fastapi"), "vllm is given already"),
         (("--reach", "map"), "--reach 'map': write METRIC=VALUE"),
-        (("--reach", "map=high"), "'high' is no number"),
+        (("--reach", "map=high"), "'high' is not a number"),
         (("--reach", "score=3"), "give --good-enough VALUE too"),
         (("--good-enough", "3"), "--good-enough needs --reach METRIC=VALUE"),
     ],
@@ -186,8 +186,9 @@ def test_without_a_terminal_nothing_is_done_without_yes(
     for more in ((), ("--json",)):
         done = program(*words, *more)
         assert (done.exit_code, daemon.asked) == (2, [])
-        assert done.stderr == (
-            "error: nothing has been changed: there is no terminal to ask on; give --yes\n"
+        assert (
+            done.stderr
+            == "error: nothing has been changed: there is no terminal to ask on; give --yes\n"
         )
 
 
@@ -243,8 +244,10 @@ def test_an_adoption_into_the_background_says_what_it_means(
 ) -> None:
     done = program("adopt", "digits-vgg", "--background")
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[-1] == (
-        "  it comes last: it gets only CPU that no other job uses, without a limit"
+    assert (
+        done.stdout.splitlines()[-1]
+        == "  in the background: the container gets only CPU that no other job uses, without "
+        "a limit"
     )
 
 

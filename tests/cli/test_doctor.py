@@ -98,7 +98,7 @@ def test_a_daemon_that_answers(program: Program, daemon: FakeSource) -> None:
 
 
 def test_who_may_read_what(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert findings(program)["listen"] == ("ok", "null: nothing can be read by TCP ")
+    assert findings(program)["listen"] == ("ok", "null: no TCP port is open ")
     monkeypatch.setenv("DLSCHED_LISTEN", "[::1]:9819")
     monkeypatch.setenv("DLSCHED_STATUS_GROUP", "null")
     monkeypatch.setenv("DLSCHED_CONTROL_GROUP", "null")
@@ -151,7 +151,7 @@ def test_what_this_user_may_not_read_hides_no_other_check(
     found = findings(program)
     assert found["journal"] == (
         "warn",
-        f"{folders}/state/journal.db: Permission denied run this as the daemon's user",
+        f"{folders}/state/journal.db: Permission denied run `dlsched doctor` as the daemon's user",
     )
     assert found.keys() == every
 

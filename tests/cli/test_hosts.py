@@ -112,11 +112,11 @@ def test_a_host_that_fails_is_one_line(
     assert list(lines) == [host for host in answers if host != "ok"]
     assert lines["daemonless"] == "no daemon answers"
     assert lines["mute"] == "ssh ended with 7"
-    assert lines["endless"] == "its answer is longer than 1 MiB"
+    assert lines["endless"] == "the host's answer is longer than 1 MiB"
     assert "another version" in lines["version"]
     assert "jobs is 'none', not a list" in lines["keys"]
     for host in ("no-json", "list", "deep", "nan", "large", "float", "text"):
-        assert lines[host].startswith("its answer is no status: "), host
+        assert lines[host].startswith("the host's answer is not a status: "), host
     assert not {"\x1b", "\x07", "\u202e"} & set(done.output)
     assert "ok: policy dqoes | " in done.stdout
 

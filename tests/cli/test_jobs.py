@@ -75,7 +75,7 @@ def test_check_reads_standard_input(program: Program) -> None:
     assert wrong.exit_code == 2
     assert wrong.stderr.splitlines()[0].startswith("<stdin>:1:7: name: 'Bad Name' is not a name")
     no_text = program("check", "-", input=b"name: a\ncaf\xe9: 1\n")
-    assert no_text.stderr == ("<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n")
+    assert no_text.stderr == "<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n"
 
 
 def test_check_of_a_closed_standard_input(
@@ -246,7 +246,7 @@ def slow(daemon: FakeSource, tmp_path: Path) -> Path:
 def test_what_speaks_against_a_running_jobs_target_is_told_and_refuses_nothing(
     program: Program, slow: Path, folders: Path
 ) -> None:
-    doubt = "target.latency: 50 ms, at best 64 ms as it runs now"
+    doubt = "target.latency: 50 ms; the job reaches 64 ms at best as it runs now"
     assert program("check", str(slow)).stderr == ""
     checked = program("check", "--node", str(slow))
     assert (checked.exit_code, checked.stderr) == (0, f"{slow}: {doubt}\n")

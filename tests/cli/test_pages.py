@@ -117,7 +117,7 @@ def moving() -> CycleReport:
     start = Start(report.snapshot.jobs[0].spec, Limits(1.0), 1024, gpus=("GPU-44444444-eeee",))
     move = Move("0" * 64, start, Checkpoint("SIGUSR1", 30.0, "/ckpt"), "makes room for waits")
     outcome = Outcome(move, "begun", "waits for its checkpoint")
-    shadow = Shadow("fair", trouble="no longer asked: boom")
+    shadow = Shadow("fair", trouble="no longer used: boom")
     return replace(report, outcomes=(outcome,), shadow=shadow)
 
 
@@ -261,7 +261,7 @@ def failing(answers: int, errors: int, **more: object) -> CycleReport:
     return report_of(job("asr", progress=Progress(recent=recent, as_of_s=999.5, **more)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("blind", [None, "more than 1 % of its requests fail"])
+@pytest.mark.parametrize("blind", [None, "more than 1 % of the job's requests fail"])
 def test_quick_answers_are_late_while_most_requests_fail(
     program: Program, daemon: FakeSource, blind: str | None
 ) -> None:
@@ -286,6 +286,8 @@ def test_few_failures_leave_a_target_met(program: Program, daemon: FakeSource) -
 
 def test_why_says_once_that_failures_are_unknown(program: Program, daemon: FakeSource) -> None:
     daemon.report = failing(20, 0, hides_failures=True)
-    assert program("why", "asr").stdout.count("failures unknown: its source does not say") == 1
+    assert (
+        program("why", "asr").stdout.count("failures unknown: the job's source does not say") == 1
+    )
     daemon.report = failing(20, 0)
     assert "failures unknown" not in program("why", "asr").stdout

@@ -51,4 +51,7 @@ def test_json_has_the_fields() -> None:
 
 def test_an_unknown_one_is_one_line() -> None:
     done = CliRunner().invoke(main, ["presets", "vlm"])
-    assert (done.exit_code, done.output) == (1, "error: 'vlm' is no preset; did you mean vllm?\n")
+    assert (done.exit_code, done.output) == (
+        1,
+        "error: 'vlm' is not a preset; did you mean vllm?\n",
+    )

@@ -143,13 +143,13 @@ def test_it_fits_the_terminal_and_a_folded_command_is_still_one(
     ("cores", "ports", "proposal"),
     [
         (0.93, (), "dlsched adopt x --background"),
-        (0.93, None, "if no one waits for its answers: dlsched adopt x --background"),
+        (0.93, None, "if no one waits for the container's answers: dlsched adopt x --background"),
         (0.04, (), "leave it"),
         (None, (), "leave it"),
         (
             0.93,
             (ProbedPort(80, ("::",)),),
-            "if no one waits for its answers: dlsched adopt x --background",
+            "if no one waits for the container's answers: dlsched adopt x --background",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_one_that_was_asked_and_has_not_answered_is_no_background_job(
     port = ProbedPort(8000, ("::",), PortTimes(7, 5.0, 0, failed, lost=lost))
     one = Probed("x", "8" * 64, "y", None, cpu_cores=0.93, ports=(port,))
     assert _just_now(one) == known
-    when = "if callers wait for its answers, set TIME to what they need"
+    when = "if callers wait for the container's answers, set TIME to what they need"
     adopt = f"{when}: dlsched adopt x --latency TIME"
     assert _proposal(one) == (adopt if waits else "leave it")
 
@@ -315,7 +315,7 @@ def test_a_proposed_goal_is_a_tenth_of_the_way_further(
 def test_what_is_not_to_be_read_yet_says_when(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    several = "its requests are of several model: a, b: choose by where.model"
+    several = "the page's requests are of several model: a, b: choose by where.model"
     found = (
         replace(SERVICE, reading=None, unread=NO_REQUEST),
         replace(SERVICE, name="many", reading=None, unread=several, sources=("triton",)),
@@ -327,8 +327,8 @@ def test_what_is_not_to_be_read_yet_says_when(
     monkeypatch.setattr(package, "probe", lambda *_: found)
     proposals = [one["proposal"] for one in json.loads(program("probe", "--json").stdout)]
     assert proposals == [
-        "when it has answered requests: dlsched probe asr",
-        "when that is mended: dlsched adopt many --latency TIME --metrics triton",
+        "when the container has answered requests: dlsched probe asr",
+        "when the problem shown is solved: dlsched adopt many --latency TIME --metrics triton",
         "dlsched adopt train --reach loss=VALUE --good-enough VALUE --metrics nanogpt",
     ]
     assert "loss nan (1 of 2 lines): diverged" in program("probe", env={"COLUMNS": "200"}).stdout
@@ -347,7 +347,7 @@ def test_without_the_right_to_ask_the_engine_it_says_who_has_it(
     monkeypatch.setattr(package, "probe", refused)
     result = program("probe", env={"DOCKER_HOST": f"unix://{socket}"})
     assert result.exit_code == 3
-    assert "Permission denied; run as root: its socket is open to root alone" in result.stderr
+    assert "Permission denied; run as root: only root may use the engine's socket" in result.stderr
 
 
 def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:

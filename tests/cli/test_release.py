@@ -132,5 +132,5 @@ def test_unattended_a_daemon_that_runs_is_left_alone(
     with lock_state_dir(folders / "state", "default"):
         done = program("release", "--unattended")
     assert (done.exit_code, done.stdout, daemon.asked) == (0, "", [])
-    assert done.stderr.startswith("left as it is: the agent of instance default (process ")
+    assert done.stderr.startswith("nothing was given back: the agent of instance default (process ")
     assert done.stderr.count("\n") == 1

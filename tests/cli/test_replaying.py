@@ -78,7 +78,7 @@ def test_guards_are_the_settings_unless_a_flag_says_otherwise(
     ("words", "told"),
     [
         (("-p", "ghost"), "no policy 'ghost'; known are adaptive, dqoes, dqoes-published, "),
-        (("-p", "dqoes?gian=1"), "no parameter 'gian'; it has "),
+        (("-p", "dqoes?gian=1"), "no parameter 'gian'; known are "),
         (("-p", "none", "--from", "yesterday"), "'yesterday' is neither a cycle's number nor a"),
         ((), "Missing option '--policy'"),
     ],
@@ -122,7 +122,7 @@ def test_a_policy_that_fails_is_said_and_counted(
     result = program("replay", str(journal), "-p", "broken_policy:Broken")
     assert result.exit_code == 0
     assert result.stderr == (
-        "failed 3 times, the last: no longer asked: policy broken_policy:Broken failed:"
+        "failed 3 times, the last: no longer used: policy broken_policy:Broken failed:"
         " ValueError: boom \n"
     )
     assert "asked 3 times, failed 3" in result.stdout

@@ -182,7 +182,7 @@ def test_hostile_text_is_shown_and_nothing_more(program: Program, folders: Path)
         ("nowhere.db", "error: nowhere.db: no such journal"),
         ("/dev/null", "error: /dev/null: not a file"),
         ("--html nowhere/page.html", "no folder nowhere"),
-        ("--html .", ". is no regular file: it is not replaced"),
+        ("--html .", ". is not a regular file: the file is not replaced"),
     ],
 )
 def test_wrong_words_say_what_is_wrong(
@@ -196,7 +196,7 @@ def test_wrong_words_say_what_is_wrong(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda place, _: os.mkfifo(place), "no regular file"),
+        (lambda place, _: os.mkfifo(place), "not a regular file"),
         (lambda place, other: place.symlink_to(other), "a link"),
         (lambda place, _: place.symlink_to("absent"), "a link"),
     ],
@@ -214,7 +214,7 @@ def test_what_is_no_file_is_not_replaced(
     before = place.lstat().st_ino
     result = program("report", "--html", str(place))
     assert result.exit_code == 2
-    assert f"is {message}: it is not replaced" in result.stderr
+    assert f"is {message}: the file is not replaced" in result.stderr
     assert (place.lstat().st_ino, other.read_text()) == (before, "mine")
 
 
@@ -240,7 +240,7 @@ def test_a_journal_that_may_not_be_read_is_one_line(
     result = program("report", str(journal))
     assert result.exit_code == 1
     assert result.stderr == (
-        f"error: {journal}: this user may not read the journal, which has every job's whole "
+        f"error: {journal}: this user may not read the journal, which holds every job's whole "
         "specification: use sudo, or let root write a page with `dlsched report --html FILE`; "
         "`dlsched usage` and `dlsched why JOB` ask the daemon\n"
     )

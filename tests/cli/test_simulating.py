@@ -145,10 +145,10 @@ def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) 
         ((THREE, "-p", "none", "--no-moves"), "--no-moves: needs --cluster"),
         ((THREE,), "Missing option --policy"),
         ((THREE, "-p", "fair", "--compare", "fare"), "no policy 'fare'; known are"),
-        ((THREE, "-p", "tradl?pace=1"), "no parameter 'pace'; it has weights,"),
+        ((THREE, "-p", "tradl?pace=1"), "no parameter 'pace'; known are weights,"),
         ((THREE, "-p", "tradl?backoff=often"), "backoff is 'often', must be a whole number"),
         ((THREE, "-p", "tradl?weights=best"), "must be growth or closest"),
-        ((SERVICES, "--cluster", "spread", "--nodes", "2"), "TRACE: it has no training"),
+        ((SERVICES, "--cluster", "spread", "--nodes", "2"), "TRACE: the trace has no training"),
         ((CLUSTER, "--cluster", "spred"), "no policy 'spred'; known are"),
     ],
 )

@@ -69,8 +69,8 @@ def test_a_file_goes_whole_into_the_managers_folder(
     file = written(tmp_path / "resnet.yaml", MOVABLE)
     done = program("submit", "--cluster", file)
     assert (done.exit_code, done.stdout) == (0, f"{folder}/resnet.yaml\n")
-    assert done.stderr == (
-        "no controller has run on this host yet: systemctl start dlsched-cluster\n"
+    assert (
+        done.stderr == "no controller has run on this host yet: systemctl start dlsched-cluster\n"
     )
     assert (folder / "resnet.yaml").read_text() == MOVABLE
     watched = SubmittedFolder(folder, store, "m1")
@@ -85,8 +85,8 @@ def test_a_job_that_will_not_be_moved_is_submitted_and_said(
     done = program("submit", "--cluster", written(tmp_path / "web.yaml", text))
     assert done.exit_code == 0
     assert done.stderr.splitlines()[0] == (
-        "web.yaml: it stays on its first node: it publishes port 8080:80, whose address would "
-        "change"
+        "web.yaml: the job stays on its first node: the job publishes port 8080:80, whose address "
+        "would change"
     )
     assert (folder / "web.yaml").exists()
 
@@ -171,9 +171,7 @@ def test_a_worker_names_the_managers(
     monkeypatch.setattr(Engine, "exchange", lambda *_: {"Swarm": swarm})
     done = program("submit", "--cluster", written(tmp_path / "resnet.yaml", MOVABLE))
     assert done.exit_code == 1
-    assert done.stderr == (
-        "error: this engine is not a manager of a swarm; its managers: 10.0.0.2\n"
-    )
+    assert done.stderr == "error: this engine is not a manager of a swarm; its managers: 10.0.0.2\n"
     assert list(folder.iterdir()) == []
 
 

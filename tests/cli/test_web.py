@@ -47,4 +47,4 @@ def test_it_prints_the_address_and_ends_cleanly_with_an_open_stream(
     assert (process.returncode, rest) == (0, "")
     forward, works = said.splitlines()
     assert forward.startswith(f"elsewhere: ssh -L {port}:127.0.0.1:{port} ")
-    assert works == "it works once; Ctrl-C ends it"
+    assert works == "the address works once; Ctrl-C ends the page"

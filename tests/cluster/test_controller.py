@@ -217,7 +217,7 @@ def test_a_move_by_hand_needs_no_gain_and_no_rest(world: World) -> None:
     world.left = Left(0.0, 1.0, 2.0)
     world.store.ask(Request(Wanted.MOVE, "job", "b"))
     assert world.round() == [(Verb.PREPARE, "b")]
-    assert list(world.last.requests.values()) == ["b makes room for it"]
+    assert list(world.last.requests.values()) == ["b makes room for the job"]
     world.holdings["b"] = [Holding("job", 1, Phase.PREPARED)]
     assert world.round(1.0) == [(Verb.LEAVE, "a")]
     assert world.store.requests() == [Request(Wanted.MOVE, "job", "b")]
@@ -229,9 +229,14 @@ def test_a_move_by_hand_needs_no_gain_and_no_rest(world: World) -> None:
 @pytest.mark.parametrize(
     ("target", "unmovable", "draining", "why"),
     [
-        ("b", "it declares no checkpoint", False, "it cannot be moved: it declares no checkpoint"),
+        (
+            "b",
+            "the job declares no checkpoint",
+            False,
+            "the job cannot be moved: the job declares no checkpoint",
+        ),
         ("c", None, False, "there is no such node"),
-        ("b", None, True, "it drains"),
+        ("b", None, True, "the node drains"),
     ],
 )
 def test_a_move_by_hand_obeys_the_rules_of_safety(
@@ -267,7 +272,7 @@ def test_the_jobs_of_a_forgotten_node_start_elsewhere_under_a_new_epoch(world: W
     assert world.records["job"].on == "a"
     world.store.ask(Request(Wanted.FORGET, "a"))
     world.round()
-    assert world.records["job"].why == "its node was declared off"
+    assert world.records["job"].why == "the job's node was declared off"
     assert world.round() == [(Verb.ARRIVE, "b")]
     assert (world.records["job"].on, world.records["job"].epoch) == ("b", 2)
     # It was not off for good: it ends what it has, and counts again.
@@ -296,7 +301,7 @@ def test_lost_records_come_back_from_the_nodes_once_all_have_answered(empty: Wor
     for _ in range(3):
         assert empty.round() == []
         assert empty.records == {}, "b may hold them, too"
-        assert "job has no record, and is on a: waiting for what b may" in empty.last.alarms[0]
+        assert "job has no record, but is on a: waiting for a report of b" in empty.last.alarms[0]
     empty.holdings["b"] = b
     assert empty.round() == []
     assert (empty.records["job"].on, empty.records["job"].epoch) == ("a", 5)
@@ -314,7 +319,7 @@ def test_a_node_that_stays_silent_does_not_hold_up_lost_records_for_ever(empty: 
     # It is back, and has run a job of which only it knew.
     empty.holdings["b"] = [Holding("job", 6, Phase.RUNNING, 900)]
     assert (Verb.CLEAR, "b") not in empty.round()
-    assert "b runs it at epoch 6" in empty.last.alarms[0]
+    assert "b runs the job at epoch 6" in empty.last.alarms[0]
 
 
 def test_without_any_holding_an_empty_store_is_a_new_cluster(empty: World) -> None:
@@ -322,7 +327,7 @@ def test_without_any_holding_an_empty_store_is_a_new_cluster(empty: World) -> No
     del empty.holdings["b"]
     assert empty.round() == [] and empty.records == {}
     limit_s = LEASE_S + MARGIN_S
-    waits = f"it waits for what b may hold of it, at most {limit_s:.0f} s"
+    waits = f"waits for a report of b, which may hold the job, at most {limit_s:.0f} s"
     assert (empty.last.waits, empty.last.alarms) == ({"job": waits}, [])
     assert empty.last.next_s == BUSY_S
     assert empty.round(limit_s) == []
@@ -343,11 +348,11 @@ def test_a_withdrawn_job_starts_nowhere_while_it_may_still_run(world: World) -> 
     world.round()
     world.want("job")
     assert world.round() == []
-    why = "a does not answer, and may still run it: is dlsched running there?"
+    why = "a does not answer, and may still run the job: is dlsched running there?"
     assert world.last.waits == {"job": why}
     world.holdings["a"] = held
     assert world.round() == [(Verb.CLEAR, "a")]
-    assert world.last.waits == {"job": "it is still being ended on a"}
+    assert world.last.waits == {"job": "the job is still being ended on a"}
     world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
     assert world.round() == [(Verb.ARRIVE, "a")]
     assert world.last.waits == {}

@@ -140,13 +140,13 @@ def test_a_report_that_lies_makes_the_node_silent(
     with serving(agent, own["node-1"], port), asking(manager, port) as agents:
         until(lambda: agents.report("node-1", {}) is not None)
         name = "node-2"
-        line = "no report: it is refused: it is the report of node-2"
+        line = "no report: the report is refused: it is from node node-2"
         assert problem(agents) == line
         assert agents.report("node-1", {}) is None, "nor is the report before it believed"
         name, job = "node-1", JobReport("train")
         agent.report_as = NodeReport("node-1", 8.0, jobs=(job, job))
         until(lambda: agents.report("node-1", {}) or problem(agents) != line)
-        assert problem(agents) == "no report: it is refused: jobs: train is there twice"
+        assert problem(agents) == "no report: the report is refused: jobs: train is there twice"
 
 
 def test_orders_arrive_and_refusals_are_kept(
@@ -187,7 +187,10 @@ def test_an_order_that_is_too_long_is_a_problem_and_no_exception(
     [
         (
             lambda authority: authority.node("node-2"),
-            "127.0.0.1:PORT: its certificate is refused: Hostname mismatch, certificate is not",
+            (
+                "127.0.0.1:PORT: the peer's certificate is refused: Hostname mismatch, "
+                "certificate is not"
+            ),
         ),
         (
             lambda authority: authority.node("node-1", organisation="cluster-2", as_name="other"),
@@ -195,11 +198,11 @@ def test_an_order_that_is_too_long_is_a_problem_and_no_exception(
         ),
         (
             lambda authority: authority.node("node-1", days=0, as_name="late"),
-            "127.0.0.1:PORT: its certificate is refused: certificate has expired",
+            "127.0.0.1:PORT: the peer's certificate is refused: certificate has expired",
         ),
         (
             lambda authority: Authority(authority.folder / "other").make().node("node-1"),
-            "127.0.0.1:PORT: its certificate is refused: ",
+            "127.0.0.1:PORT: the peer's certificate is refused: ",
         ),
     ],
 )
@@ -250,8 +253,11 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
         (b"HTTP/1.1 200 OK\r\n", "the answer is broken: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", "the answer is broken: "),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40_000, "the answer is broken: "),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" * 9, "the answer is not one of an agent"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "it is refused: v is no version"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 9, "the answer is not from a dlsched agent"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+            "the report is refused: v is no version",
+        ),
         (b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n", "status 302, without a reason"),
         (b'HTTP/1.1 400 X\r\n\r\n{"error": "a\\u001b[2J"}', "refused (400): a [2J"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * ((8 << 20) + 1), "the answer has more than 8388608"),

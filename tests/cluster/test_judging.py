@@ -221,7 +221,7 @@ def test_a_failed_move_says_why_and_a_withdrawn_one_is_none(one: Rounds) -> None
     assert (one.last.outcome, one.last.problem) == ("failed", "b is silent")
     assert not one.last.pending
     one.leave("b")
-    one.round(Record(JOB, RecordState.ENDED, "a", 3, why="it is no longer desired"))
+    one.round(Record(JOB, RecordState.ENDED, "a", 3, why="the job was withdrawn"))
     assert one.last.outcome == "withdrawn"
     totals = one.judge.totals()
     assert (totals.completed, totals.failed) == (0, 1)
@@ -234,7 +234,7 @@ def test_a_move_is_measured_until_its_job_has_left_again(one: Rounds) -> None:
     first = one.judge.rows(JOB)[0]
     assert (first.outcome, first.pending) == ("completed", True)
     back = replace(one.record, state=RecordState.RETURNING, target=None)
-    one.round(back, failed="it did not save a checkpoint in time")
+    one.round(back, failed="the job did not save a checkpoint in time")
     one.round(replace(back, state=RecordState.PLACED, epoch=3))
     assert one.last.outcome == "failed"
     one.per_s = 4.0
@@ -259,7 +259,7 @@ def test_a_round_that_the_store_has_cut_short_forgets_nothing(one: Rounds) -> No
 def test_the_time_of_a_failed_move_does_not_count_as_slowness(one: Rounds) -> None:
     one.leave("b")
     away = Record(JOB, RecordState.RETURNING, "a", 2, source="a")
-    one.round(away, failed="it did not save a checkpoint in time")
+    one.round(away, failed="the job did not save a checkpoint in time")
     one.rounds(30)
     one.round(replace(away, state=RecordState.PLACED, source=None))
     one.rounds(2)

@@ -34,7 +34,7 @@ def test_reasons_of_moves_and_of_refused_nodes() -> None:
         answer=ClusterAnswer(
             ClusterDecision(
                 why={"resnet": f"{HERE}>{THERE}: gains"},
-                alternatives={"resnet": (Alternative(THERE, f"{THERE}: it drains"),) * 9},
+                alternatives={"resnet": (Alternative(THERE, f"{THERE}: the node drains"),) * 9},
             ),
             approved=Approved(moves=(Move("resnet", THERE),)),
             asked=True,
@@ -45,7 +45,9 @@ def test_reasons_of_moves_and_of_refused_nodes() -> None:
     log.take(report, "now")
     (job,) = log.jobs(report)
     assert [one.why for one in job.moved] == ["gpu-1>gpu-2: gains"]
-    assert [one.refused for one in job.alternatives] == ["gpu-2: it drains"] * ALTERNATIVES_MAX
+    assert [one.refused for one in job.alternatives] == [
+        "gpu-2: the node drains"
+    ] * ALTERNATIVES_MAX
     # Nodes themselves are named as in the rows of the nodes.
     assert {one.node for one in job.alternatives} == {job.moved[0].target} == {THERE}
 
@@ -68,6 +70,6 @@ def test_reasons_name_hosts_instead_of_node_ids() -> None:
     node, twins = "k3s8f0vq2m7w1x9z4b6n5c0d1", ("a" * 25, "b" * 25)
     members = {node: Member(node, host="gpu-1")}
     members |= {twin: Member(twin, host="twin") for twin in twins}
-    text = f"{node}: it drains; {twins[0]}: it drains; {'c' * 25}"
-    shown = f"gpu-1: it drains; {twins[0]}: it drains; {'c' * 25}"
+    text = f"{node}: the node drains; {twins[0]}: the node drains; {'c' * 25}"
+    shown = f"gpu-1: the node drains; {twins[0]}: the node drains; {'c' * 25}"
     assert by_host(text, names_of(members)) == shown

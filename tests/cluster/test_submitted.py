@@ -150,7 +150,7 @@ def test_a_broken_file_keeps_its_job_over_a_restart(manager: Manager, store: Sil
     manager.write("a.yaml", RESNET + "weight: 2\n")
     manager.restart()
     report = manager.settle()
-    assert report.rejected[0] == "a.yaml: the job resnet is already that of b.yaml"
+    assert report.rejected[0] == "a.yaml: the file b.yaml already has the job resnet"
     assert store.submissions()["resnet"].text == RESNET
 
 
@@ -177,7 +177,7 @@ def test_files_of_other_users_are_rejected(manager: Manager, store: Silent) -> N
     manager.write("alice/b.yaml", RESNET)
     os.chown(manager.folder / "alice", 4711, -1)
     report = manager.settle()
-    assert report.rejected == ("a.yaml: belongs to uid 4711, and only root's files are submitted",)
+    assert report.rejected == ("a.yaml: belongs to uid 4711, but only root's files are submitted",)
     assert store.submissions() == {}
 
 
@@ -217,7 +217,10 @@ def test_jobs_come_with_their_file_and_are_parsed_once(store: Silent) -> None:
     ("text", "problem"),
     [
         ("name: resnet\n", "m1:a.yaml:1:1: image: "),
-        ("name: vgg\nimage: a\n", "m1:a.yaml: it names the job 'vgg', and was submitted as resnet"),
+        (
+            "name: vgg\nimage: a\n",
+            "m1:a.yaml: the file names the job 'vgg', but was submitted as resnet",
+        ),
         (RESNET + "env_file: [/etc/shadow]\n", "m1:a.yaml:3:12: env_file[0]: '/etc/shadow' cannot"),
         (RESNET + "#" * SIZE_MAX_BYTES, "m1:a.yaml: more than "),
         ("name: \x1b[2J\n", "m1:a.yaml:"),
@@ -260,7 +263,7 @@ def test_a_job_whose_manager_is_none_any_more_is_told_and_taken_over(
     else:
         store.members["m2"] = Member("m2", manages=False)
     (line,) = manager.settle().rejected
-    assert line.startswith("resnet: m2 submitted it and is no manager any more")
+    assert line.startswith("resnet: m2, which submitted the job, is no longer a manager")
     manager.write("b.yaml", RESNET)
     assert manager.settle().rejected == ()
     assert store.submissions()["resnet"].by == "m1"

@@ -81,7 +81,7 @@ def test_a_node_that_is_removed_from_the_swarm_may_still_run_its_jobs(world: Wor
     world.round()
     world.want("job")
     world.round()
-    assert "a has left the swarm, and may still run it; if it is off" in world.last.waits["job"]
+    assert "a has left the swarm, and may still run the job; if a is off" in world.last.waits["job"]
     world.round(LONG_S + 1.0)
     assert world.last.alarms[0].startswith("job cannot start again: a has left the swarm")
     world.store.ask(Request(Wanted.FORGET, "a"))
@@ -96,7 +96,7 @@ def test_forget_says_what_to_do_where_only_dlsched_does_not_answer(empty: World)
     request = Request(Wanted.FORGET, "a")
     empty.store.ask(request)
     empty.round()
-    why = "a is not off: its engine answers; start dlsched there, or stop the engine"
+    why = "a is not off: its engine answers: start dlsched on that node, or stop the engine"
     assert empty.last.done == {request: why}
 
 
@@ -105,7 +105,7 @@ def test_a_node_that_keeps_a_job_from_starting_is_named(down: World) -> None:
     down.holdings |= {"b": [], "c": [Holding("job", 1, Phase.FAILED)]}
     down.rounds(40)
     down.round(LONG_S)
-    assert down.last.alarms == ["job cannot start again: it is still being ended on c"]
+    assert down.last.alarms == ["job cannot start again: the job is still being ended on c"]
 
 
 @pytest.mark.parametrize("claimed", [1 << 53, LIKELY_EPOCH_MAX + 1])
@@ -121,7 +121,7 @@ class Refusing(MemoryStore):
 
     def put(self, record, version):  # type: ignore[no-untyped-def]
         if record.job == "liar":
-            raise StaleRecord("liar: config dlsched.lab.job.liar is left as it is")
+            raise StaleRecord("liar: config dlsched.lab.job.liar is not touched")
         return super().put(record, version)
 
 

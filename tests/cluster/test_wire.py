@@ -234,13 +234,17 @@ def holding(**more: Any) -> bytes:
 @pytest.mark.parametrize(
     ("which", "body", "line"),
     [
-        (0, changed(0, v=3, extra=1), "v is 3, must be 2: another version"),
-        (0, changed(0, v="2"), "v is '2', must be 2: another version"),
+        (0, changed(0, v=3, extra=1), "v is 3, must be 2: the other node runs another"),
+        (0, changed(0, v="2"), "v is '2', must be 2: the other node runs another"),
         (0, changed(0, v=[2]), "v is no version, must be 2"),
         # What the version before wrote.
-        (0, b'{"v":1,"now_s":5.0,"node":"n","capacity_cores":8.0}', "v is 1, must be 2: another"),
-        (1, b'{"v":1,"placed":{},"nodes":{"n":"10.0.0.1"}}', "v is 1, must be 2: another version"),
-        (2, b'{"v":1,"verb":"clear","node":"n","job":"ab","epoch":7}', "v is 1, must be 2: anot"),
+        (0, b'{"v":1,"now_s":5.0,"node":"n","capacity_cores":8.0}', "v is 1, must be 2: the other"),
+        (
+            1,
+            b'{"v":1,"placed":{},"nodes":{"n":"10.0.0.1"}}',
+            "v is 1, must be 2: the other node runs another",
+        ),
+        (2, b'{"v":1,"verb":"clear","node":"n","job":"ab","epoch":7}', "v is 1, must be 2: the"),
         (0, changed(0, extra=1), "report.extra: "),
         (0, changed(0, capacity_cores=math.nan), "report.capacity_cores: Input should be a finite"),
         (0, changed(0, capacity_cores="8"), "report.capacity_cores: Input should be a valid"),
@@ -248,9 +252,9 @@ def holding(**more: Any) -> bytes:
         (0, changed(0, memory_free_bytes=1 << 60), "memory_free_bytes is out of bounds"),
         (0, changed(0, images=["x" * 513]), "images is out of bounds"),
         (0, changed(0, images=["a\nb"]), "images is out of bounds"),
-        (0, changed(0, node="a/../b"), "node: 'a/../b' is no name"),
-        (0, changed(0, jobs=[{"name": "../etc"}]), "jobs: '../etc' is no name"),
-        (0, changed(0, jobs=[{"name": "train\n"}]), "jobs: 'train\\n' is no name"),
+        (0, changed(0, node="a/../b"), "node: 'a/../b' is not a valid name"),
+        (0, changed(0, jobs=[{"name": "../etc"}]), "jobs: '../etc' is not a valid name"),
+        (0, changed(0, jobs=[{"name": "train\n"}]), "jobs: 'train\\n' is not a valid name"),
         (0, changed(0, jobs=[{"name": "ab"}] * 2), "jobs: ab is there twice"),
         (0, changed(0, jobs=[{"name": "ab", "left": [3, 2, 1]}]), "jobs.0.left is out of bounds"),
         (0, changed(0, jobs=[{"name": "ab", "left": [1, 2]}]), "report.jobs.0.left.2: "),
@@ -264,11 +268,19 @@ def holding(**more: Any) -> bytes:
         (0, holding(saved={"step": 1, "file": "/" * 1025}), "holdings.0.saved is out of bounds"),
         (0, holding(saved={"step": 1, "file": "/a\n"}), "holdings.0.saved is out of bounds"),
         (0, holding(saved={"step": 1, "file": "a"}), "holdings.0.saved is out of bounds"),
-        (0, b" " * (wire.REPORT_BYTES + 1), "it has 8388609 bytes, must have at most 8 MiB"),
+        (
+            0,
+            b" " * (wire.REPORT_BYTES + 1),
+            "the message has 8388609 bytes, must have at most 8 MiB",
+        ),
         (1, changed(1, placed={"train": "7"}), "request.placed.train: Input should be"),
         (2, changed(2, verb="destroy"), "order.verb: Input should be"),
-        (2, changed(2, job="../etc"), "order: '../etc' is no name"),
-        (2, b" " * (wire.ORDER_BYTES + 1), "it has 262145 bytes, must have at most 256 KiB"),
+        (2, changed(2, job="../etc"), "order: '../etc' is not a valid name"),
+        (
+            2,
+            b" " * (wire.ORDER_BYTES + 1),
+            "the message has 262145 bytes, must have at most 256 KiB",
+        ),
     ],
 )
 def test_what_is_refused(which: int, body: bytes, line: str) -> None:

@@ -235,26 +235,26 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ("restart: off", "job.yaml:3:10: restart: 'off' is false to some readers of YAML"),
+        ("restart: off", "job.yaml:3:10: restart: 'off' means false to some YAML parsers"),
         ("restart: false", "restart: false is not one of no, always"),
         ("restart: null", "job.yaml:3:10: restart: has no value"),
         ("command:", "job.yaml:3:9: command: has no value"),
         ("healthcheck: {test: null}", "job.yaml:3:21: healthcheck.test: has no value"),
-        ("user: no", "job.yaml:3:7: user: 'no' is false to some readers of YAML"),
+        ("user: no", "job.yaml:3:7: user: 'no' means false to some YAML parsers"),
         ("restart: on-failure:0", "restart: 'on-failure:0' is not one of"),
-        ("weight: 1e3", "weight: '1e3' is not a number to every reader of YAML"),
-        ('weight: "3"', "weight: '3' is not a number in quotes: leave them out"),
+        ("weight: 1e3", "weight: '1e3' is not a number to every YAML parser"),
+        ('weight: "3"', "weight: '3' is not a number in quotes: leave the quotes out"),
         ("weight: 0", "weight: 0 is out of bounds: above 0, at most 1000"),
         ("weight: 1001", "weight: 1001 is out of bounds"),
         ("weight: true", "weight: true is not a number"),
-        ("cpus: 2", "cpus: 2 stands where a mapping is meant"),
+        ("cpus: 2", "cpus: 2 is given where a mapping is expected"),
         ("cpus: {min: 0.005}", "cpus.min: 0.005 is out of bounds: 0.01 to 4096"),
         ("cpus: {min: 3, max: 2}", "cpus: min 3 cores is above max 2 cores"),
         ("memory: 1MiB", "memory: '1MiB' is out of bounds: 6 MiB to"),
         ("memory: lots", "memory: 'lots' is not a size"),
         ("memory:", "job.yaml:3:8: memory: has no value"),
-        ("gpus: {}", "job.yaml:3:7: gpus.count: is required, but not there"),
-        ("gpus: {share: 0.5, model: A100}", "gpus.count: is required, but not there"),
+        ("gpus: {}", "job.yaml:3:7: gpus.count: is required, but missing"),
+        ("gpus: {share: 0.5, model: A100}", "gpus.count: is required, but missing"),
         ("gpus: {count: 0, share: 0.5}", "gpus.count: 0 is out of bounds: 1 to 64"),
         ("gpus: {count: 65}", "job.yaml:3:15: gpus.count: 65 is out of bounds: 1 to 64"),
         ("gpus: {count: 1, share: 0}", "gpus.share: 0 is out of bounds: 0.05 to 1"),
@@ -266,18 +266,33 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
         ("gpus: {count: 1, share: {mni: 1}}", "gpus.share.mni: unknown key; did you mean min?"),
         ("gpus: {count: 1, memory: 63MiB}", "gpus.memory: '63MiB' is out of bounds: 64 MiB to"),
         ("gpus: {count: 1, memory: 0.5}", "gpus.memory: '0.5' is out of bounds: 64 MiB"),
-        ("gpus: {count: 1, model: ''}", "gpus.model: '' is not 1 to 64 printable characters"),
-        ("gpus: {count: 1, model: 'A100 '}", "is not 1 to 64 printable characters"),
-        (f"gpus: {{count: 1, model: {'x' * 65}}}", "is not 1 to 64 printable characters"),
-        ('gpus: {count: 1, model: "A\\e[2J"}', "'A\\x1b[2J' is not 1 to 64 printable"),
+        ("gpus: {count: 1, model: ''}", (
+            "gpus.model: '' is not a GPU's product name: 1 to 64 printable "
+            "characters"
+        )),
+        ("gpus: {count: 1, model: 'A100 '}", (
+            "is not a GPU's product name: 1 to 64 printable "
+            "characters"
+        )),
+        (f"gpus: {{count: 1, model: {'x' * 65}}}", (
+            "is not a GPU's product name: 1 to 64 printable "
+            "characters"
+        )),
+        ('gpus: {count: 1, model: "A\\e[2J"}', (
+            "'A\\x1b[2J' is not a GPU's product name: 1 to 64 "
+            "printable"
+        )),
         ("gpus: {count: 1, modle: A100}", "gpus.modle: unknown key; did you mean model?"),
         ("gpus: all", "gpus: 'all' is not a whole number"),
         ("gpus: [{count: 1}]", "gpus: a list is not a whole number"),
-        ("runtime: nvidia", "runtime: unknown key; GPUs are asked for as gpus, such as gpus: 1"),
-        ("privileged: true", "privileged: unknown key; no job gets that; for GPUs write gpus: 1"),
+        ("runtime: nvidia", "runtime: unknown key; write `gpus: 1` for a GPU"),
+        ("privileged: true", (
+            "privileged: unknown key; no job gets devices; for GPUs write `gpus: "
+            "1`"
+        )),
         ("container_name: x", "container_name: unknown key; write name"),
-        ("devices: [nvidia.com/gpu=all]", "devices: unknown key; GPUs are asked for as gpus"),
-        ("deploy: {resources: {}}", "deploy: unknown key; cpus, memory and gpus stand by them"),
+        ("devices: [nvidia.com/gpu=all]", "devices: unknown key; write `gpus: 1` for a GPU"),
+        ("deploy: {resources: {}}", "deploy: unknown key; in a job file `cpus`, `memory`"),
         ("gpus: 0", "gpus: 0 is out of bounds: 1 to 64"),
         ("gpus: 1.5", "gpus: 1.5 is not a whole number"),
         ("target: {}", "target: needs latency, or metric, deliver and finish"),
@@ -288,7 +303,7 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
         ("target: {latency: 1s, quantile: p49}", "a quantile from p50 to p99.9"),
         ("target: {latency: 1s, deliver: 1}", "two kinds of target at once: latency beside"),
         ("target: {metric: x, deliver: 1}", "target: finish missing"),
-        ("target: {metric: x, deliver: 1, finish: 1}", "both 1: they give the direction"),
+        ("target: {metric: x, deliver: 1, finish: 1}", "both 1: they must differ"),
         ("target: {metric: accuracy, deliver: 0.9, finish: 0.8}",
          "finish 0.8 must be above deliver 0.9: for accuracy, higher is better"),
         ("target: {metric: loss, deliver: 1, finish: 2}", "must be below deliver 1"),
@@ -304,46 +319,46 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
         ("target: {metric: step, deliver: 1, finish: 2}", "target.metric: 'step' is not a metric"),
         ("stop: {signal: SIGFOO}", "stop.signal: 'SIGFOO' is not a signal"),
         ("stop: {grace: 2h}", "stop.grace: '2h' is out of bounds: 0 s to 1 h"),
-        ("checkpoint: {signal: KILL, path: /c}", "checkpoint.signal: SIGKILL cannot be caught"),
-        ("checkpoint: {signal: USR1}", "checkpoint.path: is required, but not there"),
+        ("checkpoint: {signal: KILL, path: /c}", "checkpoint.signal: a job cannot catch SIGKILL"),
+        ("checkpoint: {signal: USR1}", "checkpoint.path: is required, but missing"),
         ("checkpoint: {signal: USR1, path: c}", "'c' is not an absolute path"),
         (
             "checkpoint: {signal: USR1, path: /c, shared: true}",
-            "job.yaml:3:46: checkpoint.shared: the path '/c' is in none of the writable volumes",
+            "job.yaml:3:46: checkpoint.shared: the path '/c' is in no writable volume",
         ),
         (
             "volumes: [nfs:/c:ro]\ncheckpoint: {signal: USR1, path: /c, shared: true}",
-            "job.yaml:4:46: checkpoint.shared: the path '/c' is in none of the writable volumes",
+            "job.yaml:4:46: checkpoint.shared: the path '/c' is in no writable volume",
         ),
         (
             "volumes: [nfs:/c]\ntmpfs: /c/t\ncheckpoint: {signal: HUP, path: /c/t, shared: true}",
-            "job.yaml:5:47: checkpoint.shared: the path '/c/t' is in none of the writable volumes",
+            "job.yaml:5:47: checkpoint.shared: the path '/c/t' is in no writable volume",
         ),
         ("environment: [A]", "job.yaml:3:15: environment[0]: *** is not KEY=VALUE"),
-        ("environment: {A: true}", "environment.A: true is a boolean here: write it in quotes"),
-        ("environment: {A: [1]}", "environment.A: a list stands where text is meant"),
-        ("environment: {DLSCHED_JOB: x}", "environment.DLSCHED_JOB: *** belongs to dlsched"),
+        ("environment: {A: true}", "environment.A: true is a boolean here: put the text in quotes"),
+        ("environment: {A: [1]}", "environment.A: a list is given where text is expected"),
+        ("environment: {DLSCHED_JOB: x}", "environment.DLSCHED_JOB: *** is reserved for dlsched"),
         ("environment: [A=1, B=2, A=3]", "environment[2]: 'A' was already given"),
-        ("labels: {dlsched.instance: x}", "'dlsched.instance' belongs to dlsched"),
+        ("labels: {dlsched.instance: x}", "'dlsched.instance' is reserved for dlsched"),
         ("volumes: [/a]", "volumes[0]: '/a' is not source:target"),
         ("volumes: [./a:/b]", "'./a' is neither an absolute path nor a name"),
         ("volumes: [/a:b]", "the target 'b' is not an absolute path"),
         ("volumes: [/a:/b:rx]", "the mode 'rx' is not one of"),
-        ("volumes: [/a:/run/dlsched/in]", "the target '/run/dlsched/in' is dlsched's own"),
-        ("volumes: [/a:/x, /b:/x/]", "volumes[1]: the target '/x' is already that of volumes[0]"),
-        ("volumes: /a:/b", "volumes: '/a:/b' stands where a list is meant"),
-        ("tmpfs: /run/dlsched", "tmpfs: the target '/run/dlsched' is dlsched's own"),
-        ("tmpfs: /run//dlsched/out", "the target '/run//dlsched/out' is dlsched's own"),
-        ("volumes: [/a:/run/./dlsched]", "the target '/run/./dlsched' is dlsched's own"),
+        ("volumes: [/a:/run/dlsched/in]", "the target '/run/dlsched/in' is in dlsched's own"),
+        ("volumes: [/a:/x, /b:/x/]", "volumes[1]: the target '/x' is already used by volumes[0]"),
+        ("volumes: /a:/b", "volumes: '/a:/b' is given where a list is expected"),
+        ("tmpfs: /run/dlsched", "tmpfs: the target '/run/dlsched' is in dlsched's own"),
+        ("tmpfs: /run//dlsched/out", "the target '/run//dlsched/out' is in dlsched's own"),
+        ("volumes: [/a:/run/./dlsched]", "the target '/run/./dlsched' is in dlsched's own"),
         (f"volumes: [{'v' * 256}:/a]", "is neither an absolute path nor a name"),
         (f"labels: [{'k' * 256}=v]", "is not KEY=VALUE"),
-        ("ports: [22:22]", "ports[0]: '22:22' is base 60 to YAML"),
+        ("ports: [22:22]", "ports[0]: '22:22' is a base-60 number in YAML"),
         ('ports: ["1-3:1-3"]', "one port an entry, no ranges"),
         ('ports: ["70000:1"]', "the port 70000 is out of bounds: 1 to 65535"),
         ("ulimits: {files: 1}", "ulimits.files: 'files' is not one of core, cpu"),
         ("ulimits: {nofile: {soft: 9, hard: 5}}", "ulimits.nofile: soft 9 is above hard 5"),
         ("healthcheck: {test: [curl]}", "test begins with 'curl', not CMD"),
-        ("healthcheck: {disable: true, retries: 1}", "leaves no meaning to retries"),
+        ("healthcheck: {disable: true, retries: 1}", "retries has no effect"),
         ("command: \"a 'b\"", "cannot be split as a shell would"),
         (f"command: {'a ' * 10_000}", "has 19999 characters, at most 16384"),
         ("command: []", "command: is empty"),
@@ -446,7 +461,7 @@ def test_a_file_of_another_kind_does_not_flood() -> None:
 
 
 def test_what_is_no_mapping_is_said_once() -> None:
-    assert problems("- a\n") == ["job.yaml:1:1: a list stands where a mapping is meant"]
+    assert problems("- a\n") == ["job.yaml:1:1: a list is given where a mapping is expected"]
     assert problems("null\n") == ["job.yaml:1:1: has no value: give one, or leave the key out"]
     assert len(problems("a: [\n")) == 1
 
@@ -518,11 +533,14 @@ def test_threads_of_its_own_need_a_new_container_and_the_default_changes_no_dige
     [
         (
             "target: {latency: 50ms}",
-            "it comes last, which no target allows: leave out either background or target",
+            "a background job cannot have a target: leave out either `background` or `target`",
         ),
         (
             "gpus: {count: 1, share: 0.5}",
-            "a share of a GPU's time cannot come last: leave out either background or gpus.share",
+            (
+                "a background job cannot have a share of a GPU's time: leave out either "
+                "`background` or `gpus.share`"
+            ),
         ),
     ],
 )
@@ -649,8 +667,9 @@ def test_a_reader_that_fails_is_a_problem_of_its_file() -> None:
     with pytest.raises(SpecError) as wrong:
         parse_spec(LEAST + "env_file: a.env\n", "f", reader)
     (problem,) = wrong.value.problems
-    assert str(problem) == (
-        "f: cannot be read, by a fault of dlsched (RuntimeError: a fault): please report it"
+    assert (
+        str(problem)
+        == "f: cannot be read, by a fault of dlsched (RuntimeError: a fault): please report this"
     )
 
 

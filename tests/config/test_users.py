@@ -59,40 +59,52 @@ def test_what_is_allowed_passes(more: str) -> None:
 
 
 @pytest.mark.parametrize(("more", "problem"), [
-    ("image: evil/x", "a.yaml:4:8: image: 'evil/x' is not for uid 1001: allowed is lab/*, team-{"),
-    ("image: lab/deep/er", "image: 'lab/deep/er' is not for uid 1001"),
-    ("image: evil/lab/x", "image: 'evil/lab/x' is not for uid 1001"),
-    ("image: lab.example/x", "image: 'lab.example/x' is not for uid 1001"),
-    ("image: team-bob/x", "image: 'team-bob/x' is not for uid 1001"),
-    ("image: python:3.110", "image: 'python:3.110' is not for uid 1001"),
-    ("volumes: [/etc:/e:ro]", "for uid 1001: allowed is /srv/data, /home/alice, /scratch/1001"),
-    ("volumes: [/srv/database:/d:ro]", "volumes[0]: the source '/srv/database' is not for"),
-    ("volumes: [/srv/data/./x:/d:ro]", "volumes[0]: the source '/srv/data/./x' is not for"),
-    ("volumes: [/srv//data:/d:ro]", "volumes[0]: the source '/srv//data' is not for"),
-    ("volumes: [/home/bob:/h:ro]", "volumes[0]: the source '/home/bob' is not for uid 1001"),
-    ("volumes: [/var/run/docker.sock:/s]", "volumes[0]: the source '/var/run/docker.sock' is"),
-    ("volumes: [bobs:/m]", "volumes[0]: the volume 'bobs' is not for uid 1001: allowed"),
-    ("volumes: [/srv/data:/d:rshared]", "volumes[0]: the mode 'rshared' is not for uid 1001"),
-    ("volumes: [\"/srv/data:/d:ro,z\"]", "volumes[0]: the mode 'ro,z' is not for uid 1001"),
-    ("network: host", "network: 'host' is not for uid 1001: it is the host's own network"),
-    ("network: net-bob", "network: 'net-bob' is not for uid 1001: allowed is bridge, none, net-"),
-    ('ports: ["7999:80"]', "ports[0]: the host port 7999 is not for uid 1001: allowed"),
-    ('ports: ["0.0.0.0:22:80"]', "ports[0]: the host port 22 is not for uid 1001"),
-    ('ports: ["80"]', "ports[0]: a host port of the engine's choice is not for uid 1001"),
-    ('ports: ["127.0.0.1::80"]', "ports[0]: a host port of the engine's choice is not for"),
-    ("labels: {com.docker.compose.project: x}", "it belongs to Docker's tools"),
-    ("labels: {traefik.enable: x}", "'traefik.enable' is not for uid 1001: allowed is team.*"),
-    ("ulimits: {rtprio: 99}", "ulimits.rtprio: rtprio is not for uid 1001: core, cpu, data"),
-    ("ulimits: {memlock: -1}", "ulimits.memlock: memlock is not for uid 1001"),
-    ("environment: {NVIDIA_VISIBLE_DEVICES: all}", "NVIDIA_VISIBLE_DEVICES is not for uid 1001"),
-    ("environment: {NVIDIA_MOFED: enabled}", "NVIDIA_MOFED: NVIDIA_MOFED is not for uid 1001: it"),
-    ("logging: {driver: syslog}", "logging: is not for uid 1001: leave it out"),
-    ("logging: {driver: json-file, options: {}}", "logging: is not for uid 1001"),
-    ("weight: 2", "weight: 2 is not for uid 1001: at most 1"),
-    ("gpus: 2", "a.yaml:5:7: gpus.count: 2 is not for uid 1001: 1 in all"),
-    ("gpus: {share: 0.1, count: 2}", "a.yaml:5:27: gpus.count: 2 is not for uid 1001: 1 in all"),
-    ("cpus: {min: 5, max: 9}", "cpus.min: 5 cores are not for uid 1001: 4 in all"),
-    ("healthcheck: {test: [CMD, a], interval: 1s}", "healthcheck.interval: 1 s is not for uid"),
+    ("image: evil/x", "a.yaml:4:8: image: uid 1001 may not use 'evil/x': allowed is lab/*, team-{"),
+    ("image: lab/deep/er", "image: uid 1001 may not use 'lab/deep/er'"),
+    ("image: evil/lab/x", "image: uid 1001 may not use 'evil/lab/x'"),
+    ("image: lab.example/x", "image: uid 1001 may not use 'lab.example/x'"),
+    ("image: team-bob/x", "image: uid 1001 may not use 'team-bob/x'"),
+    ("image: python:3.110", "image: uid 1001 may not use 'python:3.110'"),
+    ("volumes: [/etc:/e:ro]", ": allowed is /srv/data, /home/alice, /scratch/1001"),
+    ("volumes: [/srv/database:/d:ro]", "volumes[0]: uid 1001 may not bind '/srv/database'"),
+    ("volumes: [/srv/data/./x:/d:ro]", "volumes[0]: uid 1001 may not bind '/srv/data/./x'"),
+    ("volumes: [/srv//data:/d:ro]", "volumes[0]: uid 1001 may not bind '/srv//data'"),
+    ("volumes: [/home/bob:/h:ro]", "volumes[0]: uid 1001 may not bind '/home/bob'"),
+    ("volumes: [/var/run/docker.sock:/s]", (
+        "volumes[0]: uid 1001 may not bind "
+        "'/var/run/docker.sock'"
+    )),
+    ("volumes: [bobs:/m]", "volumes[0]: uid 1001 may not use the volume 'bobs': allowed"),
+    ("volumes: [/srv/data:/d:rshared]", "volumes[0]: uid 1001 may not use the mode 'rshared'"),
+    ("volumes: [\"/srv/data:/d:ro,z\"]", "volumes[0]: uid 1001 may not use the mode 'ro,z'"),
+    ("network: host", "network: uid 1001 may not use 'host', the host's own network"),
+    ("network: net-bob", "network: uid 1001 may not use 'net-bob': allowed is bridge, none, net-"),
+    ('ports: ["7999:80"]', "ports[0]: uid 1001 may not publish the host port 7999: allowed"),
+    ('ports: ["0.0.0.0:22:80"]', "ports[0]: uid 1001 may not publish the host port 22"),
+    ('ports: ["80"]', "ports[0]: uid 1001 may not publish a host port of the engine's choice"),
+    ('ports: ["127.0.0.1::80"]', (
+        "ports[0]: uid 1001 may not publish a host port of the engine's "
+        "choice"
+    )),
+    ("labels: {com.docker.compose.project: x}", "a label of Docker's tools"),
+    ("labels: {traefik.enable: x}", "uid 1001 may not set 'traefik.enable': allowed is team.*"),
+    ("ulimits: {rtprio: 99}", "ulimits.rtprio: uid 1001 may not set rtprio, only core, cpu, data"),
+    ("ulimits: {memlock: -1}", "ulimits.memlock: uid 1001 may not set memlock"),
+    ("environment: {NVIDIA_VISIBLE_DEVICES: all}", "uid 1001 may not set NVIDIA_VISIBLE_DEVICES"),
+    ("environment: {NVIDIA_MOFED: enabled}", (
+        "NVIDIA_MOFED: uid 1001 may not set NVIDIA_MOFED, "
+        "which"
+    )),
+    ("logging: {driver: syslog}", "logging: uid 1001 may not choose a log driver: leave `logging`"),
+    ("logging: {driver: json-file, options: {}}", "logging: uid 1001 may not choose a log driver"),
+    ("weight: 2", "weight: uid 1001 may not set 2: at most 1"),
+    ("gpus: 2", "a.yaml:5:7: gpus.count: uid 1001 may not have 2: 1 in all"),
+    ("gpus: {share: 0.1, count: 2}", "a.yaml:5:27: gpus.count: uid 1001 may not have 2: 1 in all"),
+    ("cpus: {min: 5, max: 9}", "cpus.min: uid 1001 may not have 5 cores: 4 in all"),
+    ("healthcheck: {test: [CMD, a], interval: 1s}", (
+        "healthcheck.interval: uid 1001 may not set 1 "
+        "s"
+    )),
 ])  # fmt: skip
 def test_what_is_not_is_one_line_with_place_value_and_bound(more: str, problem: str) -> None:
     (said,) = problems(more)
@@ -119,13 +131,13 @@ def test_what_would_leave_the_container_is_no_key_for_anybody(key: str) -> None:
 def test_anothers_page_is_not_read_for_a_user() -> None:
     assert problems("metrics: {port: 8000, name: m}", RULES) == []
     (problem,) = problems("metrics: {port: 8000, name: m, via: edge}", RULES)
-    assert "metrics.via: is not for uid 1001: another container's page" in problem
+    assert "metrics.via: uid 1001 may not have another container's page" in problem
 
 
 def test_a_network_that_is_left_out_is_the_engines_own_bridge() -> None:
     rules = replace(RULES, networks=("none",))
     (problem,) = problems("", rules)
-    assert problem.endswith("network: 'bridge' is not for uid 1001: allowed is none")
+    assert problem.endswith("network: uid 1001 may not use 'bridge': allowed is none")
     assert problems("network: none", rules) == []
 
 
@@ -136,12 +148,12 @@ def test_anothers_network_is_no_name(network: str) -> None:
 
 
 @pytest.mark.parametrize(("user", "said"), [
-    ("", "user: the image's own user is not for uid 1001: write user: \"1001:1002\""),
-    ("user: root\n", "user: 'root' is not for uid 1001"),
-    ('user: "0"\n', "user: '0' is not for uid 1001"),
-    ('user: "1001"\n', "user: '1001' is not for uid 1001"),
-    ('user: "1001:0"\n', "user: '1001:0' is not for uid 1001"),
-    ("user: alice\n", "user: 'alice' is not for uid 1001"),
+    ("", "user: uid 1001 may not run as the image's own user: write user: \"1001:1002\""),
+    ("user: root\n", "user: uid 1001 may not run as 'root'"),
+    ('user: "0"\n', "user: uid 1001 may not run as '0'"),
+    ('user: "1001"\n', "user: uid 1001 may not run as '1001'"),
+    ('user: "1001:0"\n', "user: uid 1001 may not run as '1001:0'"),
+    ("user: alice\n", "user: uid 1001 may not run as 'alice'"),
 ])  # fmt: skip
 def test_a_container_runs_as_its_owner(user: str, said: str) -> None:
     own = f"{user}memory: 1GiB\n"
@@ -150,14 +162,16 @@ def test_a_container_runs_as_its_owner(user: str, said: str) -> None:
     anybody = Rules(images=("lab/*",), mounts=("/srv/data",), run_as="anybody")
     assert problems("", anybody, own=own) == []
     (told,) = problems("volumes: [/srv/data:/d]", anybody, own=own)
-    assert "volumes[0]: the source '/srv/data' may be written by its owner alone: add :ro" in told
+    assert "volumes[0]: only its owner may write to the source '/srv/data': add :ro" in told
     assert problems("volumes: [/srv/data:/d:ro]", anybody, own=own) == []
 
 
 def test_memory_must_be_told_where_it_is_bounded() -> None:
     own = 'user: "1001:1002"\n'
-    assert "memory: is required of uid 1001: 8 GiB in all" in problems("", own=own)[0]
-    assert "memory: 9 GiB is not for uid 1001: 8 GiB in all" in problems("memory: 9GiB", own=own)[0]
+    assert "memory: uid 1001 must set a memory limit: 8 GiB in all" in problems("", own=own)[0]
+    assert ("memory: uid 1001 may not have 9 GiB: 8 GiB in all") in problems(
+        "memory: 9GiB", own=own
+    )[0]
 
 
 def test_by_default_nothing_is_allowed() -> None:

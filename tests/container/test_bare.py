@@ -20,7 +20,7 @@ SOCKET = "/var/run/docker.sock"
 NOBODY = "65534:65534"
 FOLDERS = (("state", "/var/lib/dlsched", "/var/lib"), ("run", "/run/dlsched", "/run"))
 INSTALL = (
-    "install or start Docker (systemctl start docker), or name another address (DOCKER_HOST, "
+    "install or start Docker (systemctl start docker), or set another address (DOCKER_HOST, "
     "setting engine.host)"
 )
 NO_ENGINE = (
@@ -87,7 +87,7 @@ def test_a_user_without_anything_learns_all_of_it_together(run: Run) -> None:
     assert ran.code == 1
     mine = "run as root, or set {0}_dir (--{0}-dir) to a folder of yours"
     assert ran.lines == [
-        f"error: {path} is no folder, and cannot be created in {above}: {mine.format(name)}"
+        f"error: {path} does not exist, and cannot be created in {above}: {mine.format(name)}"
         for name, path, above in FOLDERS
     ] + [f"error: the Docker Engine at unix://{SOCKET}: {INSTALL}"]
 
@@ -109,7 +109,7 @@ def test_root_in_a_read_only_container_is_not_told_to_be_root(run: Run, docker_h
     ran = run("run", read_only=True, binds=[socket_of(docker_host)])
     assert ran.code == 1
     assert ran.lines == [
-        f"error: {path} is no folder, and cannot be created in {above}: set {name}_dir "
+        f"error: {path} does not exist, and cannot be created in {above}: set {name}_dir "
         f"(--{name}-dir) to a folder of yours"
         for name, path, above in FOLDERS
     ]
@@ -122,8 +122,8 @@ def test_without_settings_and_watch_folder_it_runs_and_says_so(run: Run, docker_
         "no settings file /etc/dlsched/dlsched.yaml: every setting has its default; --config names",
         "kept for the host (setting reserve)",
         (
-            "/etc/dlsched/jobs.d cannot be listed: No such file or directory (mkdir -p "
-            "/etc/dlsched/jobs.d, or --watch another)"
+            "/etc/dlsched/jobs.d cannot be listed: No such file or directory (`mkdir -p "
+            "/etc/dlsched/jobs.d`, or `--watch` another folder)"
         ),
         "first start: nothing has been changed yet; dlsched manages 0 adopted containers and 0",
         "/etc/dlsched/jobs.d has no job file; `dlsched probe` shows what could be adopted, and how",

@@ -224,7 +224,7 @@ def test_one_command_starts_the_agent_which_manages_what_is_beside_it_and_never_
 
         code, said = projects.dlsched("adopt", projects.agent, "--latency", "2s")
         assert code != 0
-        assert "dlsched itself runs in it" in said
+        assert "dlsched itself runs in this container" in said
         _, said = projects.dlsched("ps", "--json")
         assert sorted(one["name"] for one in json.loads(said)["jobs"]) == sorted([name, plain])
 

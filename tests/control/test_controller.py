@@ -456,7 +456,7 @@ def test_a_failing_shadow_is_an_alarm_and_asked_no_more_until_it_is_set_anew():
     assert world.cycle().alarms == ("shadow: policy shade failed: ValueError: boom",)
     for _ in range(4):
         report = world.cycle()
-    told = "no longer asked: policy shade failed: ValueError: boom"
+    told = "no longer used: policy shade failed: ValueError: boom"
     assert (report.alarms, report.shadow.trouble) == ((f"shadow: {told}",), told)
     assert len(shadow.seen) == FAILURES_UNTIL_PLAIN
     assert world.runtime.containers["a"].actual == Limits(0.5)
@@ -563,7 +563,7 @@ def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_re
     report = world.cycle()
     (move,) = [action for action in world.runtime.applied if isinstance(action, Move)]
     assert (move.job, move.container_id, move.start.gpus) == ("saves", "id-saves", ("GPU-2",))
-    assert report.guarded["loses"] == "not moved: it declares no checkpoint"
+    assert report.guarded["loses"] == "not moved: the job declares no checkpoint"
 
     fact = world.runtime.containers["saves"]
     world.runtime.containers["saves"] = replace(fact, operation=doing("moving to GPU 2"))

@@ -64,7 +64,7 @@ def test_what_is_only_observed_keeps_its_limits_and_a_job_of_ours_its_bounds():
         ),
         (
             [Decision(gpus={"a": gpus}) for gpus in ("GPU-0", (0,))],  # type: ignore[dict-item]
-            "decided GPUs for a that are no UUIDs",
+            "`gpus` of a must be a tuple of UUIDs",
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_what_is_told_of_an_unknown_job_is_refused(decision):
     ],
 )
 def test_an_outlook_that_cannot_be_told_is_refused(outlooks):
-    with pytest.raises(PolicyError, match="decided outlooks for a that are none: "):
+    with pytest.raises(PolicyError, match="`outlooks` of a must be a tuple of Forecasts, not "):
         refuse_nonsense(Decision(outlooks={"a": outlooks}), {"a"})
 
 
@@ -209,7 +209,7 @@ def test_the_dead_band_does_not_keep_a_start_out_for_ever():
         snapshot(view("a", actual=4.0)), decide(a=4.0), STEADY, reserves=True, starts=[spec]
     )
     assert guarded.limits["a"].cpu_cores == pytest.approx(3.99)
-    assert guarded.notes["a"] == "capacity: no room to keep 4.000 cores"
+    assert guarded.notes["a"] == "capacity: no room to keep the limit of 4.000 cores"
 
 
 def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
@@ -346,7 +346,7 @@ def test_neither_dead_band_nor_cool_down_holds_an_owner_above_its_ceiling():
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 2.0
     guarded = guarded_by(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 1.0
-    assert guarded.notes["a"] == "owner uid 1001: no room to keep 1.010 cores"
+    assert guarded.notes["a"] == "owner uid 1001: no room to keep the limit of 1.010 cores"
 
 
 def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():

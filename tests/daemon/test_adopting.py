@@ -35,7 +35,7 @@ def test_a_running_service_is_adopted_and_dropped_as_it_was(node: Session, stran
     printed = ok(node, "adopt", name, "--latency", "60ms", "--metrics", READ)
     job = name.lower()
     assert f"{name}: adopted while it runs, as job {job}: no restart, no labels" in printed
-    assert f"before: no limit; `dlsched drop {name}` gives that back" in printed
+    assert f"limit before: no limit; `dlsched drop {name}` gives it back" in printed
     assert " over " in printed, printed
     shows(node, job, lambda one: one["measured_s"], "to be measured")
     assert strangers.facts(service)[:3] == before[:3]
@@ -43,7 +43,7 @@ def test_a_running_service_is_adopted_and_dropped_as_it_was(node: Session, stran
     assert "latency: 60ms" in ok(node, "export", job)
 
     dropped = ok(node, "drop", name)
-    assert f"{name}: dropped; it has: " in dropped
+    assert f"{name}: dropped; its limits now: " in dropped
     assert "(checked)" in dropped
     assert strangers.facts(service) == before
     wait_for(lambda: row(node, job)["state"] == "absent", 30, "it to be no job any more")
@@ -131,7 +131,7 @@ for epoch in range(1, 100000):
     time.sleep(0.2)
 """,
 ]
-NEVER = "steps come, `accuracy` never; found: val_f1, f1, loss: read it by a `pattern` of your own"
+NEVER = "steps come, `accuracy` never; found: val_f1, f1, loss: read one by a `pattern` of your own"
 
 
 def test_idle_and_a_metric_that_never_comes_are_said(node: Session, strangers: Strangers):
@@ -216,7 +216,7 @@ def test_a_drop_outlives_labels_and_restarts_until_it_is_adopted_again(
     container = strangers.named(name, SLEEP, labels)
     node.start("none")
     reaches(node, name, "running")
-    assert "its own labels ask for adoption, and win" in refused(
+    assert "adopted by the container's own labels" in refused(
         node, "adopt", name, "--minimum", "0.2"
     )
     ok(node, "drop", name)
@@ -280,7 +280,7 @@ def test_of_two_instances_the_first_has_a_container_until_its_limits_are_given_b
     ok(node, "adopt", name, "--weight", "2")
     gets(0.2)
     second.start(fixed, {"cores": f"{name}=0.3"})
-    has = "another dlsched instance on this host has it"
+    has = "another dlsched instance on this host has the container"
     assert f"{name}: {has}" in refused(second, "adopt", name, "--weight", "2")
 
     node.kill()
@@ -318,7 +318,7 @@ def test_the_least_weight_keeps_busy_containers_behind_a_service(
     for name in busy:
         assert "it comes last" in ok(node, "adopt", name, "--background")
     assert not {*busy, shop} & {one["name"] for one in node.client.containers()["others"]}
-    refusal = "--background: it comes last, which no target allows"
+    refusal = "--background: a background job cannot have a target"
     assert refusal in refused(node, "adopt", busy[0], "--background", "--latency", "1s")
 
     for name, container in containers.items():

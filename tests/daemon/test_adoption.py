@@ -123,7 +123,7 @@ def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had
     assert ": running, adopted, target" in command(node, "why", name).stdout
     refused = command(node, "stop", name)
     assert refused.returncode == 1
-    assert f"{name} is adopted: only its limits are dlsched's" in refused.stderr
+    assert f"{name} is an adopted container: dlsched only sets its limits" in refused.stderr
     assert row(node, name)["state"] == "running"
 
     # A daemon that was killed gives nothing back: the next one still knows what it came with.

@@ -183,8 +183,8 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
         "resnet: submitted",
         "resnet: placed on gpu-1",
         "resnet: withdrawn, as its file was removed",
-        "resnet: ends on gpu-1: it is no longer desired",
-        "resnet: nothing of it runs on gpu-1 any more",
+        "resnet: ends on gpu-1: the job was withdrawn",
+        "resnet: no container of the job runs on gpu-1 any more",
     ]
 
 
@@ -230,7 +230,7 @@ def test_a_round_that_raises_is_an_alarm_and_the_next_one_runs_as_usual(
     with monkeypatch.context() as patch:
         patch.setattr(site.loop._folder, "scan", scan)
         failed = site.steps(2)
-    line = "a round failed, by a fault of dlsched: RuntimeError: a fault"
+    line = "a round of the controller failed, by a fault of dlsched: RuntimeError: a fault"
     assert (failed.alarms, failed.jobs) == ((line,), before.jobs)
     assert caplog.messages.count(line) == 1
     assert len(site.agents.orders) == 1
@@ -255,7 +255,7 @@ def test_a_waiting_job_says_what_it_waits_for(site: Site) -> None:
     (site.watch / "a.yaml").write_text(RESNET + "cpus: {min: 64}\n")
     (waiting,) = site.steps().queue
     assert waiting.name == "resnet"
-    assert "its floor is 64.00 cores" in waiting.why
+    assert "the job's floor is 64.00 cores" in waiting.why
 
 
 def test_a_store_that_does_not_answer_leaves_the_last_status_with_its_time(
@@ -343,7 +343,7 @@ def test_the_real_parts_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("node2", "host-of-node2", "silent"),
     ]
     assert all("Connection refused" in row.problem for row in status.nodes)
-    why = "it waits for what node1, node2 may hold of it, at most 170 s"
+    why = "waits until node1, node2 report whether they hold the job, at most 170 s"
     assert [row.why for row in status.queue] == [why]
     assert [one.by for one in parts.store.submissions().values()] == ["node1"]
 

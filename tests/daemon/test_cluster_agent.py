@@ -59,7 +59,7 @@ def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(
         part.step(CycleReport(Snapshot(1, 0.0, NodeView(8.0, 8.0, 1 << 30), ()), "fair"))
         (alarm,) = part.alarms()
         assert alarm.key is AlarmKey.CLUSTER_DOWN
-        assert alarm.text.endswith("No such file or directory (docker swarm join)")
+        assert alarm.text.endswith("No such file or directory (`docker swarm join`)")
         for name in ("node-7", "node-8"):  # it leaves, and joins again
             authority.node(name, as_name="node")
             assert part.alarms() == ()
@@ -83,6 +83,8 @@ def test_jobs_of_the_cluster_run_on_where_it_is_switched_off(tmp_path: Path) -> 
     try:
         assert part.scan(0.0).specs.keys() == {"resnet"}
         (alarm,) = part.alarms()
-        assert alarm.text == "cluster.enabled is false, and the cluster's jobs run on: resnet"
+        assert (
+            alarm.text == "cluster.enabled is false, but jobs of the cluster still run here: resnet"
+        )
     finally:
         part.stop()

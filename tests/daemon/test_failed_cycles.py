@@ -73,7 +73,7 @@ def test_a_cycle_that_raises_is_an_alarm_and_the_next_one_runs_as_usual(
     ((key, text),) = alarms(agent)
     assert key is AlarmKey.CYCLE_FAILED
     assert text.startswith(
-        "2 control cycles in a row failed; limits stay as they are. "
+        "2 control cycles in a row failed; limits are not changed. "
         "Last failure: ValueError: chr() arg not in range, "
     )
     assert agent.source.totals().report.raised == agent.source.last_report().raised
@@ -111,7 +111,7 @@ def test_ten_in_a_row_give_everything_back_and_only_a_reload_lets_it_act_again(
     for _ in range(3):
         agent.cycle()
         assert given_back == [hold], "once, and held before"
-    assert "alpha: its limits are not given back: it does not answer" in caplog.messages
+    assert "alpha: the container's limits are not given back: it does not answer" in caplog.messages
     fails(None)
     for _ in range(2):
         assert agent.cycle() is not None

@@ -74,7 +74,7 @@ def test_what_is_touched_is_logged_once_with_the_way_back(logged: list[str]) -> 
         ),
         (
             "no other container is touched; `dlsched release` gives all their limits back, "
-            "`dlsched drop CONTAINER` gives back and leaves one that was adopted"
+            "`dlsched drop CONTAINER` gives back the limits of an adopted one and lets it go"
         ),
     ]
 

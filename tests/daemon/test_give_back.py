@@ -52,7 +52,10 @@ def test_who_asks_waits_for_the_loop_and_it_holds_until_it_is_resumed(
     assert bench.release.why is None
     bench.release.answer(lambda: [BACK])
     assert asked.result(60) == [BACK]
-    held = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+    held = (
+        "all limits were given back by `dlsched release`: nothing is changed until `dlsched "
+        "release --resume` or SIGHUP"
+    )
     assert bench.release.why == held
     bench.reopen()
     assert bench.release.why == held
@@ -72,7 +75,7 @@ def test_with_a_full_disk_it_holds_until_a_restart_and_says_so(
     bench.release.answer(lambda: [BACK])
     assert asked.result(60) == [BACK]
     assert (bench.release.why or "").endswith(
-        "or a restart (it cannot be written down: No space left on device)"
+        "or a restart (the release cannot be recorded: No space left on device)"
     )
 
 

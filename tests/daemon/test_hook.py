@@ -159,8 +159,9 @@ def test_only_root_may_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(SettingsError) as caught:
         Hook(DeliverHook(("/bin/true",)))
-    assert str(caught.value) == (
-        "deliver_hook: only root can run it as user nobody: the agent has uid 1000"
+    assert (
+        str(caught.value)
+        == "deliver_hook: only root can run the command as user nobody: dlsched runs as uid 1000"
     )
     assert not Hook(DeliverHook()).wanted
 
@@ -189,7 +190,7 @@ def test_what_became_of_it_is_told(
 
 @needs_root
 @pytest.mark.parametrize(
-    ("user", "why"), [("no-such-user", "there is no such user"), ("root", "that is root")]
+    ("user", "why"), [("no-such-user", "there is no such user"), ("root", "the user is root")]
 )
 def test_a_user_that_is_gone_or_became_root_runs_nothing(hooks: Make, user: str, why: str) -> None:
     run = run_of(hooks("/bin/true", user=user))
@@ -206,7 +207,7 @@ def test_a_host_that_lets_no_one_change_groups_is_said(
     monkeypatch.setattr(hook_module.subprocess, "Popen", refuse)
     run = run_of(hooks("/bin/true"))
     assert run.status == "unstarted"
-    assert run.detail.endswith("the agent may not change its user and groups on this host")
+    assert run.detail.endswith("dlsched may not change its user and groups on this host")
 
 
 @pytest.mark.long
@@ -313,7 +314,7 @@ def test_what_still_waits_when_no_command_is_wanted_any_more_is_done(
     assert [(run.delivered.name, run.status, run.detail) for run in runs(hook, 2)][1] == (
         "later",
         "done",
-        "no command is wanted any more",
+        "the setting deliver_hook has no command any more",
     )
 
 

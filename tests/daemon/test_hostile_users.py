@@ -108,7 +108,7 @@ def test_nobody_takes_replaces_or_stops_anothers_job(node: Session) -> None:
 
     def refused() -> bool:
         problems = [line for one in node.client.jobs()["rejected"] for line in one["problems"]]
-        return problems == ["alice/a.yaml: the job shared is already that of bob/b.yaml"]
+        return problems == ["alice/a.yaml: the file bob/b.yaml already has the job shared"]
 
     wait_for(refused, 30, "the second of that name to be rejected")
     node.kill()
@@ -156,9 +156,9 @@ def test_sockets_let_each_user_do_what_is_theirs(node: Session) -> None:
     for uid in (ALICE, BOB):
         refused = as_user(node, uid, "stop", "told")
         assert refused.returncode == 3
-        assert "control.sock is not open to you: it is its owner's alone, so use sudo" in (
-            refused.stderr
-        )
+        assert (
+            "control.sock is not open to you: only the socket's owner may connect, so use sudo"
+        ) in (refused.stderr)
     assert row(node, "told")["state"] == "running"
     assert command(node, "stop", "told").returncode == 0
     reaches(node, "told", "stopped")

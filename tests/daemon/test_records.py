@@ -218,7 +218,9 @@ def test_a_full_disk_is_an_alarm_and_the_word_holds(world: World, tmp_path: Path
     (tmp_path / "delivered").rmdir()
     world.keep(WORD, LATER)
     (alarm,) = world.alarms()
-    assert alarm.startswith("the delivery of a job cannot be recorded: ")
+    assert alarm.startswith(
+        "that a job was delivered (reached its deliver value) cannot be recorded: "
+    )
     assert world.offered() == ["ab", "bc"]
     world.keep()
     assert world.alarms() == [alarm]
@@ -242,7 +244,7 @@ def test_a_word_that_the_disk_does_not_let_go_of_is_told_to_nobody_and_tried_aga
     world.keep()
     assert world.offered() == ["ab"]
     (alarm,) = world.alarms()
-    assert alarm.startswith("the delivery of a job cannot be taken back: ")
+    assert alarm.startswith("the record that a job was delivered cannot be removed: ")
     (tmp_path / "away").rename(tmp_path / "delivered")
     world.keep()
     assert world.alarms() == []
@@ -256,7 +258,7 @@ def test_each_tier_is_one_line_in_the_log(world: World, caplog: pytest.LogCaptur
     world.keep()
     assert caplog.messages == [
         "job ab is deliverable: accuracy 0.93 at step 500 (deliver 0.9); saved step 480 at /c",
-        "job ab reached its last tier: accuracy 0.98 (finish 0.97)",
+        "job ab reached its finish value: accuracy 0.98 (finish 0.97)",
     ]
 
 
@@ -299,7 +301,7 @@ def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(world: 
     world.refuses = OSError(28, "No space left on device")
     shown(world, view(True))
     (alarm,) = world.alarms()
-    assert alarm.startswith("ab cannot be notified of its delivery: [Errno 28]")
+    assert alarm.startswith("ab cannot be notified that it was delivered: [Errno 28]")
     shown(world)
     assert world.alarms() == [], "it is gone"
     shown(world, view(True))
@@ -352,7 +354,7 @@ def test_an_end_that_a_full_disk_refuses_counts_and_is_told_until_it_is_written(
         patch.setattr("dlsched.store.records.write_whole", full)
         for state in (A_ENDED, NOTHING, NOTHING):
             records.keep(state)
-            told = "the end of a job cannot be recorded: No space left on device"
+            told = "that a job has ended cannot be recorded: No space left on device"
             assert texts(records.alarms()) == (told,)
         assert records.ended()["aa"].kind == "finished"
         assert ended_records(tmp_path).all() == {}

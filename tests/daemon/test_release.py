@@ -140,7 +140,7 @@ def test_a_running_daemon_gives_back_and_holds_still_until_it_is_resumed(host: H
     host.assert_given_back()
     goes_on(host.node, 4)
     host.assert_given_back()
-    alarms(host.node, "released: nothing is changed until SIGHUP")
+    alarms(host.node, "all limits were given back by `dlsched release`")
 
     host.node.kill()  # it holds over a restart
     host.node.start(FIXED, {"cores": "own=0.2"})
@@ -174,7 +174,7 @@ def test_a_container_that_fails_makes_the_exit_code_1(host: Host) -> None:
     record.write_text("{")
     done = command(host.node, "release")
     assert done.returncode == 1
-    assert "FAILED: the record of its original limits cannot be read: " in done.stdout
+    assert "FAILED: the record of the container's original limits cannot be read: " in done.stdout
     assert host.quota(host.own) == 100_000
 
 

@@ -140,7 +140,7 @@ def test_a_reload_takes_up_how_gpus_are_chosen_but_not_how_they_reach_containers
     one._reload(lambda: replace(settings, gpus=gpus))
     assert one._settings.gpus == Gpus(prefer="pack", move=False)
     assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [
-        f"a changed gpus.{name} is taken into force by a restart only"
+        f"the setting gpus.{name} was changed: restart dlsched to apply it"
         for name in ("injection", "device_folder")
     ]
 
@@ -172,7 +172,7 @@ def test_a_dry_run_refuses_every_command(agent: Make, settings: Settings) -> Non
         source.release,
         source.resume,
     ):
-        with pytest.raises(NotOurs, match="dry run"):
+        with pytest.raises(NotOurs, match="--dry-run"):
             command()
     assert tree(settings.state_dir) == {}
 
@@ -225,7 +225,7 @@ def test_a_dry_run_leaves_the_state_directory_byte_for_byte(
     assert tree(state) == before
     for path in broken:
         (text,) = [alarm for alarm in alarms if alarm.startswith(str(path))]
-        assert f"{path} is no record: left there; " in text
+        assert f"{path} is not a valid record: left there; " in text
 
 
 def test_a_dry_run_makes_no_state_directory(
@@ -282,7 +282,7 @@ def test_a_command_that_cannot_change_its_user_ends_the_start_and_leaves_a_reloa
     hooked = replace(settings, policy="fair", deliver_hook=DeliverHook(("/bin/true",)))
     one = agent()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(SettingsError, match="only root can run it as user nobody"):
+    with pytest.raises(SettingsError, match="only root can run the command as user nobody"):
         Agent(hooked, dry_run=False)
     one._reload(lambda: hooked)
     assert one.source.about()["policy"] == "none"
@@ -355,8 +355,9 @@ def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> N
 
 def test_options_of_another_policy_are_named_in_the_log(settings: Settings) -> None:
     both = replace(settings, policy_options={"gain": 0.2}, shadow="fair", shadow_options={})
-    assert policies_text(both) == (
-        "policy none (without the options of another policy: gain), shadow fair"
+    assert (
+        policies_text(both)
+        == "policy none (policy_options gain are another policy's: not used), shadow fair"
     )
 
 
@@ -387,7 +388,10 @@ def test_a_dry_run_ends_no_release(agent: Make, settings: Settings, released: Pa
 def test_a_release_holds_everything_until_a_reload(agent: Make, released: Path) -> None:
     one = agent()
     one._see_to_release()
-    alarm = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+    alarm = (
+        "all limits were given back by `dlsched release`: nothing is changed until `dlsched "
+        "release --resume` or SIGHUP"
+    )
     assert alarm in one._controller.run_once().alarms
     assert one._runtime.held is not None
     one._reload(wrong)

@@ -67,7 +67,7 @@ def test_a_flattening_curve_is_never_done_before_the_estimate(seen_s):
 
 
 @pytest.mark.parametrize(("view", "in_s", "why"), [
-    (job(0.1, 0.2, 0.3), 67.0, "a reaches accuracy 0.97 at its present pace"),
+    (job(0.1, 0.2, 0.3), 67.0, "a reaches accuracy 0.97 if it learns on at its present pace"),
     (job(0.1, 0.2, tiers=Tiers(finished=Reached(5.0, 0.98))), -15.0, "a has reached accuracy 0.97"),
     (job(0.1, 0.2), None, "a reports too little of accuracy 0.97"),
     (job(0.3, 0.2, 0.1), None, "a does not come nearer to accuracy 0.97"),

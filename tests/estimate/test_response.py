@@ -124,7 +124,7 @@ def test_two_flat_changes_in_a_row_hold_it_and_say_so() -> None:
     assert twice.phase is Phase.HELD
     assert twice.ceiling_cores == pytest.approx(0.5 * (1.0 + LITTLE))
     assert twice.reason == (
-        "at most 0.525: more than 0.50 cores did not speed it up "
+        "at most 0.525 cores: with more than 0.50 cores the job was not faster "
         "(0.50 -> 1.00 cores: 100 ms -> 101 ms)"
     )
 
@@ -278,7 +278,7 @@ def test_a_trial_that_shows_nothing_ends() -> None:
     known = follow([(10 + FIRST_S, serving(2.0))], known, contended=True)
     assert known.phase is Phase.FEWER
     assert known.ceiling_cores == pytest.approx(2.0 / STEP_DOWN)
-    assert known.reason == "tried for a moment with 1.538 cores, to see what they do"
+    assert known.reason == "tried for a moment with 1.538 cores, to measure the effect"
     silent = serving(1.54, count=0, changed_s=50.0)
     still = follow([(10 + FIRST_S + TRIAL_S - 1, silent)], known, contended=True)
     assert still.phase is Phase.FEWER

@@ -85,7 +85,7 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (expected(0.9, -9, 9), "expected any moment"),
         (
             replace(expected(-100, -150, -20), why="0.9 at step 1800"),
-            "no forecast: it was expected 20 s ago at the latest, and is not met",
+            "no forecast: the target was expected to be met 20 s ago at the latest, and is not",
         ),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (
@@ -100,7 +100,10 @@ def test_in_short(outlook: Forecast, words: str) -> None:
             Forecast(
                 ForecastKind.CROWDED, "deliver", NOW_S + 250, needs_cores=2.0, why="10 s late"
             ),
-            "not beside the other jobs, as it is expected in 4 min 10 s, needs 2 cores: 10 s late",
+            (
+                "not beside the other jobs; with its present share expected in 4 min 10 s, needs "
+                "2 cores: 10 s late"
+            ),
         ),
         (IMPOSSIBLE, "not on this node, at best 64 ms"),
         (
@@ -108,8 +111,8 @@ def test_in_short(outlook: Forecast, words: str) -> None:
             "not on this node: 64 ms at best, 50 ms asked",
         ),
         (
-            replace(CROWDED, why="it would be met if vgg-2 gave 0.8", why_has_numbers=True),
-            "not beside the other jobs: it would be met if vgg-2 gave 0.8",
+            replace(CROWDED, why="the target would be met if vgg-2 gave 0.8", why_has_numbers=True),
+            "not beside the other jobs: the target would be met if vgg-2 gave 0.8",
         ),
         (  # whatever the names of jobs, which may be parts of the reason
             replace(CROWDED, lacks=(("s", 0.8),), why="it is 12 s late"),

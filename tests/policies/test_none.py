@@ -20,5 +20,7 @@ def test_a_container_that_is_still_changed_does_not_have_its_owners_limits_yet()
     theirs, changed = (replace(job(name, cores=0.5), adopted=True) for name in ("a", "b"))
     seen = snapshot(theirs, replace(changed, altered=True))
     why = load("none").decide(seen, None).why
-    assert why["a"] == "observed only: it has the limits that its owner gave it"
-    assert why["b"].startswith("observed only: it gets back the limits that it had before")
+    assert why["a"] == "observed only: the container has the limits that its owner gave it"
+    assert why["b"].startswith(
+        "observed only: the container gets back the limits that it had before"
+    )

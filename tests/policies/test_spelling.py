@@ -60,11 +60,11 @@ def test_options_of_the_settings_stand_beside() -> None:
         ("ratio=half", "ratio is 'half', must be a number"),
         ("ratio=nan", "ratio is 'nan', must be a number"),
         ("ratio=inf", "ratio is 'inf', must be a number"),
-        ("gain=1", "no parameter 'gain'; it has wide, count, ratio, reading"),
+        ("gain=1", "no parameter 'gain'; known are wide, count, ratio, reading"),
         ("count=1&count=2", "count is given twice"),
-        ("count", "'count' is no parameter; write NAME?key=value&key=value"),
-        ("=3", "'=3' is no parameter"),
-        ("", "'' is no parameter"),
+        ("count", "'count' is not a parameter; write NAME?key=value&key=value"),
+        ("=3", "'=3' is not a parameter"),
+        ("", "'' is not a parameter"),
     ],
 )
 def test_what_cannot_be_read_is_told_in_one_line(query: str, said: str) -> None:
@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_told_in_one_line(query: str, said: str) -> None:
 def test_what_the_policy_itself_refuses_names_it() -> None:
     with pytest.raises(PolicyError, match=r"policy tradl: .*patience_s"):
         load("tradl?patience_s=0")
-    with pytest.raises(PolicyError, match="it has none"):
+    with pytest.raises(PolicyError, match="the policy has none"):
         load("fair?gain=1")
 
 
@@ -127,7 +127,10 @@ def test_options_of_another_policy_are_checked_and_not_used() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"gian": 0.2}, "policy fair: no parameter 'gian', nor has another policy; it has none"),
+        (
+            {"gian": 0.2},
+            "policy fair: no parameter 'gian', nor has another policy; the policy has none",
+        ),
         ({"fits_most": "two"}, "policy adaptive: fits_most is 'two', must be int"),
         ({"fits_most": True}, "policy adaptive: fits_most is True, must be int"),
         ({"gain": -1.0}, "policy dqoes: gain is -1.0, must be above 0, at most 1"),

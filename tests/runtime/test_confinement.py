@@ -82,9 +82,9 @@ def test_a_root_that_its_owner_could_swap_for_a_link_is_not_bound(root: Path) ->
 
 
 def test_what_is_elsewhere_or_not_there_is_refused(root: Path) -> None:
-    with pytest.raises(ValueError, match="is under no folder that its owner may bind"):
+    with pytest.raises(ValueError, match="is in no folder that the job's owner may bind"):
         check(root, "/etc")
-    with pytest.raises(ValueError, match="is under no folder that its owner may bind"):
+    with pytest.raises(ValueError, match="is in no folder that the job's owner may bind"):
         check(root, f"{root}x")
     with pytest.raises(ValueError, match="cannot be inspected: No such file or directory"):
         check(root, root / "absent")
@@ -107,6 +107,6 @@ def test_what_is_kept_out_is_known_by_whatever_name(root: Path) -> None:
     (root.parent / "state").symlink_to(root / "sets")
     kept = (str(root.parent / "state"),)
     for source in (root, root / "sets", root / "sets" / "digits"):
-        with pytest.raises(ValueError, match=r"is not bound: it leads to .*/state"):
+        with pytest.raises(ValueError, match=r"is not bound: the path leads to .*/state"):
             check(root, source, kept_out=kept)
     check(root, root / "alice", kept_out=kept)

@@ -104,7 +104,7 @@ def test_a_broken_record_is_moved_aside_told_and_remembered_as_lost(
     found = Originals(tmp_path)
     assert found.of(ID) is None
     (line,) = texts(found.alarms)
-    assert line.startswith(str(file)) and "left as it is" in line and "\n" not in line
+    assert line.startswith(str(file)) and "limits are not changed" in line and "\n" not in line
     for again in (found, Originals(tmp_path)):
         assert again.lost(ID) == file.with_name(f"{ID}.json.broken")
         assert again.all_lost() == (ID,)

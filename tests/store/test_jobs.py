@@ -110,7 +110,7 @@ def test_a_broken_record_is_moved_aside_and_told(tmp_path: Path, content: bytes)
     records = ended_records(tmp_path)
     assert records.all() == {"face-unlock": DONE}
     (trouble,) = texts(records.alarms)
-    assert trouble.endswith("moved to ab.json.broken; the job may run once more")
+    assert trouble.endswith("moved to ab.json.broken; a job that had ended may run once more")
     assert (tmp_path / "ended" / "ab.json.broken").read_bytes() == content
     assert ended_records(tmp_path).alarms == ()
 

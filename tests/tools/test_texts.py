@@ -32,6 +32,22 @@ def test_messages_help_and_reference_are_listed_and_docstrings_are_not() -> None
     assert found["Show every job and target."] == "a.py:15 ps"
 
 
+PARTS = """
+_PASSING = ("is marked for removal",)
+
+def check(job):
+    has = "no image of it" if job.image else "no container of it"
+    log.debug("the check of %s begins", job)
+    raise ValueError(f"{job.name}: there is {has}")
+"""
+
+
+def test_a_part_is_shown_within_its_whole_and_what_is_compared_or_debugged_is_not() -> None:
+    (found,) = of_module(PARTS, "a/creation.py")
+    whole = "{job.name}: there is [no image of it | no container of it]"
+    assert (found.where, found.text) == ("a/creation.py:7 check", whole)
+
+
 def test_strings_of_the_page_are_listed() -> None:
     source = "// \"a comment of no use\"\nshow(`${name}: no job of that name`, 'data-key')"
     assert [one.text for one in of_page(source, "a.js")] == ["${name}: no job of that name"]

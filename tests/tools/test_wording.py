@@ -100,3 +100,23 @@ def test_an_exception_of_a_rule_is_no_finding(
     path.write_text(f"{rule}exceptions: [{exception}]\n")
     [line] = errors_in(root, "a.py", source, capsys)
     assert line.startswith(f"src/a.py:{source.count(chr(10))}:")
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("{name!r} is no plain key", False),
+        ("it does not run", False),
+        ("standard input is none", False),
+        ("{name!r} is not a key", True),
+        ("{node} is no longer a member, and there is no node for it", True),
+    ],
+)
+def test_texts_that_users_meet_have_rules_that_docstrings_have_not(
+    root: Path, text: str, reads: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "dlsched").mkdir()
+    source = f'def fail(name, node):\n    """It is no key."""\n    raise ValueError(f"{text}")\n'
+    (root / "dlsched" / "a.py").write_text(source)
+    assert wording.main(["dlsched"]) == (not reads)
+    assert ("dlsched/a.py:3: " in capsys.readouterr().out) == (not reads)

@@ -64,14 +64,14 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         Kind.GAUGE,
         (),
         "Unix time at which the cluster's controller on this host last reported. This and all "
-        "others of a cluster are absent where none has run.",
+        "other metrics of a cluster are absent where no controller has run.",
         _known(lambda cluster: wall_s(cluster.written_at)),
     ),
     Metric(
         "cluster_leads",
         Kind.GAUGE,
         (),
-        "Whether the controller on this host leads: 1 or 0. Only where it does are there series of "
+        "Whether the controller on this host leads: 1 or 0. Only the leader has series of "
         "nodes, jobs and moves.",
         _known(_leads),
     ),
@@ -121,8 +121,8 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         "cluster_moves_undone_total",
         Kind.COUNTER,
         (),
-        "Completed moves that the policy took back, as the job was slower. The move back is one of "
-        "its own.",
+        "Completed moves that the policy took back, as the job was slower. The move back "
+        "counts as a move, too.",
         _known(_undone),
     ),
     Metric(

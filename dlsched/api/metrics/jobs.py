@@ -103,7 +103,8 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_latency_bound_seconds",
         Kind.GAUGE,
         ("job_name", "stat", "bound"),
-        "Between what it lies, `lowest` and `highest`, where its buckets say no more.",
+        "Bounds of the measured latency, `lowest` and `highest`, where the source's buckets "
+        "are too coarse for one value.",
         within_job(_latency_bounds),
     ),
     Metric(
@@ -142,21 +143,23 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_window_requests",
         Kind.GAUGE,
         _JOB,
-        "Answered requests in the window. They leave it again, so this is no counter.",
+        "Answered requests in the setting `window`. Old ones leave the window, so this is not "
+        "a counter.",
         by_job(lambda job: _of_window(job, job.requests)),
     ),
     Metric(
         "job_window_errors",
         Kind.GAUGE,
         _JOB,
-        "Failed requests in the window, as its source counts them; none of them is answered.",
+        "Failed requests in the setting `window`, as the job's source counts them; they are "
+        "not among the answered ones.",
         by_job(lambda job: _of_window(job, job.errors)),
     ),
     Metric(
         "job_cpu_limit_cores",
         Kind.GAUGE,
         _JOB,
-        "CPU limit in the kernel of a running job; absent: none.",
+        "CPU limit of a running job as the kernel has it; absent: no limit.",
         by_job(lambda job: job.cpu.actual_cores if _runs(job) else None),
     ),
     Metric(
@@ -170,14 +173,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_cpu_ceiling_cores",
         Kind.GAUGE,
         _JOB,
-        "The most that the job may ever get (`cpus.max`); absent: no bound.",
+        "Most cores that the job may get (`cpus.max`); absent: no bound.",
         by_job(lambda job: job.cpu.ceiling_cores),
     ),
     Metric(
         "job_cpu_desired_cores",
         Kind.GAUGE,
         _JOB,
-        "CPU limit last decided of a running job; absent: none.",
+        "CPU limit that the policy last decided for a running job; absent: no limit.",
         by_job(lambda job: job.cpu.desired_cores if _runs(job) else None),
     ),
     Metric(
@@ -205,7 +208,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_memory_bytes",
         Kind.GAUGE,
         _JOB,
-        "Memory used by its container.",
+        "Memory used by the job's container.",
         by_job(lambda job: job.memory_bytes),
     ),
     Metric(
@@ -269,7 +272,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_starts_total",
         Kind.COUNTER,
         _JOB,
-        "Starts of its container, those by Docker included.",
+        "Starts of the job's container, those by Docker included.",
         by_job(lambda job: job.starts),
     ),
     Metric(
@@ -291,7 +294,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_gpu_share_actual_ratio",
         Kind.GAUGE,
         ("job_name", "uuid"),
-        "Fraction of a GPU's time that was last sent to a running job; absent: not divided.",
+        "Share of a GPU's time that was last sent to a running job; absent: the GPU is not shared.",
         within_job(
             lambda job: _gpu_shares(job, job.gpu.actual_share if job.gpu and _runs(job) else None)
         ),
@@ -300,14 +303,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_gpu_usage_ratio",
         Kind.GAUGE,
         _JOB,
-        "Used fraction of its GPUs' time in the last cycle, as a mean over them.",
+        "Used fraction of the time of the job's GPUs in the last cycle, as a mean over them.",
         by_job(lambda job: job.gpu.used_ratio if job.gpu and _runs(job) else None),
     ),
     Metric(
         "job_gpu_memory_bytes",
         Kind.GAUGE,
         _JOB,
-        "GPU memory that it uses, over all its GPUs.",
+        "GPU memory that the job uses, over all its GPUs.",
         by_job(lambda job: job.gpu.memory_bytes if job.gpu else None),
     ),
 )

@@ -54,7 +54,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         "node_given_cores",
         Kind.GAUGE,
         (),
-        "Sum of the running jobs' CPU limits; jobs without a limit are not in it.",
+        "Sum of the running jobs' CPU limits; jobs without a limit are left out.",
         alone(lambda scene: scene.status.node.given_cores),
     ),
     Metric(
@@ -68,7 +68,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         "node_foreign_cores",
         Kind.GAUGE,
         (),
-        "CPU used on the host by everything that is no job.",
+        "CPU used on the host by everything but jobs.",
         alone(lambda scene: scene.status.node.foreign_cores),
     ),
     Metric(
@@ -154,7 +154,8 @@ NODE_METRICS: tuple[Metric, ...] = (
         Kind.COUNTER,
         ("owner", "kind"),
         "CPU-seconds `asked`, `given`, `used`, `lent` and `borrowed` by the jobs of each owner, as "
-        "`dlsched usage` shows them: uid, or `none` of jobs without a file. It goes with the jobs.",
+        "`dlsched usage` shows them: by uid, or `none` for jobs without a file. A series ends with "
+        "its owner's last job.",
         _owner_cpu,
     ),
     Metric(
@@ -203,7 +204,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         "jobs_without_series",
         Kind.GAUGE,
         (),
-        f"Jobs past the bound of {JOBS_MAX}, which have no series of their own.",
+        f"Jobs beyond the first {JOBS_MAX}, which have no series of their own.",
         alone(lambda scene: len(scene.status.jobs) - len(scene.jobs)),
     ),
 )
@@ -248,7 +249,7 @@ GPU_METRICS: tuple[Metric, ...] = (
         "gpu_busy_ratio",
         Kind.GAUGE,
         ("uuid",),
-        "Fraction of the driver's last sampling period in which it computed; absent on MIG.",
+        "Fraction of the driver's last sampling period in which the GPU computed; absent on MIG.",
         _by_gpu(lambda gpu: gpu.busy_ratio),
     ),
     Metric(
@@ -278,14 +279,15 @@ GPU_METRICS: tuple[Metric, ...] = (
         "gpu_held_bytes",
         Kind.GAUGE,
         ("uuid", "kind"),
-        "Memory that those hold, as far as the driver reports it.",
+        "GPU memory that those containers and processes hold, as far as the driver reports it.",
         _holders(lambda one: one.memory_bytes or 0),
     ),
     Metric(
         "gpu_idle_held_bytes",
         Kind.GAUGE,
         ("uuid", "kind"),
-        "Memory held by those that have not used the GPU for longer than `gpus.idle_after`.",
+        "GPU memory held by containers and processes that have not used the GPU for longer "
+        "than `gpus.idle_after`.",
         _holders(lambda one: (one.memory_bytes or 0) if one.idle_too_long else 0),
     ),
 )

@@ -61,7 +61,7 @@ def _unfit() -> str | None:
     streams = (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr))
     for name, stream in streams:
         if stream is None or not stream.isatty():
-            return f"top needs a terminal, and standard {name} is none"
+            return f"top needs a terminal, and standard {name} is not one"
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return f"top needs a terminal that can be drawn on, and TERM is {os.environ.get('TERM')!a}"
     return None

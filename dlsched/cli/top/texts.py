@@ -100,4 +100,6 @@ def log_of(daemon: Daemon, job: str, _width: int) -> Text:
         if taken > LOG_BYTES:
             break
     lines = (shown + text.feed(b"", last=True)).split("\n")[-LOG_LINES - 1 :]
-    return Text("\n".join(lines).rstrip("\n").expandtabs()) or Text("it has printed nothing", "dim")
+    return Text("\n".join(lines).rstrip("\n").expandtabs()) or Text(
+        "the job has printed nothing", "dim"
+    )

@@ -46,8 +46,11 @@ from dlsched.model.leaving import LeavingPhase
 from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
 
-GONE = "its file on this node is lost, and there is no container of it"
-KEEPS = "it keeps what an earlier run of {0} wrote: docker volume ls -f label=dlsched.job={0}"
+GONE = "the job's file on this node is lost, and the job has no container here"
+KEEPS = (
+    "the node keeps the volumes that an earlier run of {0} wrote: `docker volume ls -f "
+    "label=dlsched.job={0}`"
+)
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
 
@@ -105,7 +108,9 @@ class ClusterAgent:
             self._contact.renew(now_s - heard_s)
         self._confirmed, self._members = dict(placed), nodes
         if self._last is None:
-            raise NotNow(503, "the agent has just begun: it does not know its containers yet")
+            raise NotNow(
+                503, "the agent has just started: it does not know this node's containers yet"
+            )
         return replace(self._last, age_s=max(now_s - self._last_s, 0.0))
 
     def follow(self, order: Order) -> None:
@@ -289,7 +294,7 @@ class ClusterAgent:
                 course.has_image = spec.container.image
             elif problem is None:
                 progress = self._images.progress(spec.container)
-                course.problem = f"pulling its image: {progress or 'looking for it'}"
+                course.problem = f"pulling the job's image: {progress or 'looking for it'}"
             else:
                 self._not_kept(own, problem, now_s)
 
@@ -323,14 +328,17 @@ class ClusterAgent:
             self._checkpoints.begin(own.source, own.job, own.epoch, archive, self._most_bytes)
             problem = self._checkpoints.fetched(own.job, own.epoch)
             if problem:
-                self._held.fail(own, f"its checkpoint does not come: {problem}", now_s)
+                self._held.fail(own, f"the job's checkpoint cannot be fetched: {problem}", now_s)
             elif problem is not None:
                 course.digest = self._digest_of(archive)
         elif course.digest.done():
             failed = course.digest.exception()
             course.problem = ""
             if isinstance(failed, DlschedError):
-                course.digest, course.problem = None, f"its checkpoint is not read yet: {failed}"
+                course.digest, course.problem = (
+                    None,
+                    f"the job's checkpoint is not read yet: {failed}",
+                )
                 return
             problem = differs(course.digest, archive, own.saved)
             course.digest = None
@@ -354,7 +362,7 @@ class ClusterAgent:
         interrupted = failed and self._node.ended_with_engine(own.job)
         if view is not None and view.state in _OVER and not interrupted:
             code = 0 if view.state is JobState.FINISHED else None if untried else 1
-            why = view.reason or ("it could not be started" if untried else "")
+            why = view.reason or ("the job could not be started" if untried else "")
             self._held.write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
         elif not own.confirmed and self._leases.is_over(own):
             self._held.fail(own, cut_off(own), now_s)
@@ -390,7 +398,11 @@ class ClusterAgent:
         if leaving is None:
             runs = view is not None and view.runs
             if spec is None or spec.checkpoint is None or not runs:
-                self._refuse(own, "it declares no checkpoint" if runs else "it does not run", now_s)
+                self._refuse(
+                    own,
+                    "the job declares no checkpoint" if runs else "the job does not run",
+                    now_s,
+                )
                 return
             archive = self._archives.outgoing(own)
             limits = Limits(spec.bounds.ceiling_cores)
@@ -423,7 +435,7 @@ class ClusterAgent:
                 return
             self._node.bring(own.job, own.epoch, self._archives.incoming(own), source)
         except OSError as error:
-            problem = f"its checkpoint cannot be unpacked: {error.strerror or error}"
+            problem = f"the job's checkpoint cannot be unpacked: {error.strerror or error}"
             self._held.fail(own, problem, self._clock.now_s())
 
     def _drop_incoming(self, own: Assignment) -> None:

@@ -83,8 +83,8 @@ class Assignments:
             Assignment,
             lambda one: one.job,
             NAME,
-            "its container is left alone until the cluster's controller gives the job to a node "
-            "again",
+            "the job's container is not touched until the cluster's controller gives the job "
+            "to a node again",
         )
         """To be read by any thread."""
         self.courses = {job: Course(now_s) for job in self.files.all()}
@@ -120,7 +120,7 @@ class Assignments:
         try:
             self.files.lift(own.job)
         except OSError as error:
-            self._unwritten = f"{own.job}: its file cannot be removed: {error}"
+            self._unwritten = f"{own.job}: the job's file cannot be removed: {error}"
             return
         del self.courses[own.job]
 
@@ -220,11 +220,11 @@ def differs(digest: Future[str], archive: Path, saved: Saved) -> str | None:
     try:
         size_bytes, found = archive.stat().st_size, digest.result()
     except OSError as error:
-        return f"its checkpoint cannot be read: {error.strerror or error}"
+        return f"the job's checkpoint cannot be read: {error.strerror or error}"
     if size_bytes != saved.size_bytes:
-        return f"its checkpoint has {size_bytes} bytes instead of {saved.size_bytes}"
+        return f"the job's checkpoint has {size_bytes} bytes instead of {saved.size_bytes}"
     if found != saved.sha256:
-        return f"its checkpoint has digest {found[:12]} instead of {saved.sha256[:12]}"
+        return f"the job's checkpoint has digest {found[:12]} instead of {saved.sha256[:12]}"
     return None
 
 

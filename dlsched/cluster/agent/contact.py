@@ -18,8 +18,10 @@ from dlsched.cluster.core.records import Phase
 from dlsched.model.spec import JobSpec
 from dlsched.store.atomic import clear_unfinished, write_whole
 
-UNCONFIRMED = f"no manager has confirmed its arrival for {LEASE_S:.0f} s"
-CUT_OFF = f"no report has come to a manager for {LEASE_S:.0f} s, so another node may get it"
+UNCONFIRMED = f"no manager has confirmed for {LEASE_S:.0f} s that the job is on this node"
+CUT_OFF = (
+    f"no manager has read this node's report for {LEASE_S:.0f} s, so another node may get the job"
+)
 KEPT_S = 10.0
 """How much older the file may be: the lease is the shorter for the next agent."""
 

@@ -119,7 +119,7 @@ class HttpsCheckpoints:
 
     async def _run(self, source: str, job: str, fetch: _Fetch, most_bytes: int) -> None:
         to = fetch.to
-        result = "it was given up"
+        result = "fetching the checkpoint was given up"
         try:
             destination = await self._find(source)
             target = f"/v1/cluster/jobs/{job}/checkpoint?epoch={fetch.epoch}"
@@ -150,7 +150,7 @@ class HttpsCheckpoints:
         until_s = clock() + KNOWN_WITHIN_S
         while not (address := self._address(source)):
             if clock() > until_s:
-                raise NotAnswered("no manager has said at which address it is")
+                raise NotAnswered("no manager has reported that node's address")
             await asyncio.sleep(_POLL_S)
         return Destination(source, address, self._port)
 

@@ -81,11 +81,14 @@ class GivenJobs:
             return desired.spares(fact)
         own = self._held.of(fact.job)
         if own is None:
-            return f"its file {fact.source} is lost, and no controller has given it away"
+            return (
+                f"the job's file {fact.source} is lost, and no controller has given the job to "
+                "another node"
+            )
         if own.phase in _DESIRED:
-            return f"its file {fact.source} cannot be read"
+            return f"the job's file {fact.source} cannot be read"
         if own.phase is Phase.ARRIVING and own.source is None:
-            return "the cluster gives it to this node again"  # whose file was lost
+            return "the cluster gives the job to this node again"  # whose file was lost
         return None
 
     def _source(self, job: str) -> str:
@@ -96,7 +99,10 @@ def check(order: Order, own: Assignment | None, is_local: bool) -> None:
     """Raises OrderRefused: a later one was followed, the node has a job of its own of that name, or
     the job file has problems."""
     if own is not None and order.epoch < own.epoch:
-        raise OrderRefused(f"{order.job}: epoch {own.epoch} was followed", epoch=own.epoch)
+        raise OrderRefused(
+            f"{order.job}: the order is older than epoch {own.epoch}, which this node follows",
+            epoch=own.epoch,
+        )
     needs_file = order.verb in (Verb.PREPARE, Verb.ARRIVE)
     if needs_file or (order.verb is Verb.GIVE_BACK and own is None):
         if is_local:
@@ -113,5 +119,5 @@ def parsed(job: str, text: str) -> JobSpec:
         lines = "\n".join(str(problem) for problem in error.problems)
         raise OrderRefused(lines, 422) from None
     if spec.name != job:
-        raise OrderRefused(f"the job file of {job} is one of {spec.name}", 422)
+        raise OrderRefused(f"the job file of {job} is for another job, {spec.name}", 422)
     return replace(spec, owner=0)  # only an operator writes to a manager's folder

@@ -99,7 +99,7 @@ def _holding(
 ) -> Holding:
     if own.phase is Phase.FENCED and view is not None and _may_run(view):
         # Another node may start it only once this container has ended.
-        return Holding(own.job, own.epoch, Phase.FAILED, why="its container is being removed")
+        return Holding(own.job, own.epoch, Phase.FAILED, why="the job's container is being removed")
     step = report.step if report is not None and _has_reported(view) else None
     shown = own.saved if own.phase is Phase.AWAY else None
     came = came_bytes(own.job, own.epoch) if own.phase is Phase.ARRIVING else None

@@ -108,8 +108,11 @@ class AgentServer:
         try:
             asyncio.run(self._server.serve(sockets=self._sockets))
         except Exception:  # jobs go on without the cluster
-            log.exception("the cluster's server has ended: managers get no answer until a restart")
-            self.problem = "the cluster's server has ended: a restart brings it back"
+            log.exception(
+                "the cluster's server on this node has ended: managers get no answer until "
+                "dlsched is restarted"
+            )
+            self.problem = "the cluster's server on this node has ended: restart dlsched"
 
 
 class _Server(uvicorn.Server):
@@ -148,7 +151,7 @@ class _Gate:
             return None
         if scope["method"] == "GET" and _CHECKPOINT.fullmatch(scope["path"]):
             return None
-        return f"{caller.name} is no manager: it may only ask for a checkpoint"
+        return f"{caller.name} is not a manager: that node may only ask for a checkpoint"
 
 
 class _Routes:
@@ -214,7 +217,7 @@ class _Routes:
         if re.fullmatch(NAME, job):
             path = self._agent.checkpoint(job, epoch, name)
         if path is None:
-            detail = f"no checkpoint of {shown(job)}, epoch {epoch}, is kept for {name} here"
+            detail = f"this node keeps no checkpoint of {shown(job)}, epoch {epoch}, for {name}"
             raise HTTPException(HTTPStatus.NOT_FOUND, detail)
         return ArchiveResponse(_opened(path), request.state.abort)
 
@@ -265,10 +268,12 @@ async def _body(request: Request) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > ORDER_BYTES:
-                    detail = f"the body has more than {render_bytes(ORDER_BYTES)}"
+                    detail = f"the request's body has more than {render_bytes(ORDER_BYTES)}"
                     raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     except TimeoutError:
-        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
+        raise HTTPException(
+            HTTPStatus.REQUEST_TIMEOUT, "the request's body did not come in time"
+        ) from None
     return bytes(body)
 
 
@@ -289,7 +294,7 @@ def _opened(path: Path) -> int:
         raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise HTTPException(HTTPStatus.NOT_FOUND, "the checkpoint is no file")
+        raise HTTPException(HTTPStatus.NOT_FOUND, "the checkpoint is not a regular file")
     return descriptor
 
 

@@ -50,7 +50,7 @@ class Effect(NamedTuple):
     def lacks(self, least_gain_s: float, bold: bool = False) -> str | None:
         """Why the move is not good enough; None: it is. `bold`: only its gain counts."""
         if not self.gain_s > least_gain_s:
-            return f"gains {self.gain_s:.0f} s of more than {least_gain_s:.0f} s"
+            return f"gains {self.gain_s:.0f} s, needs more than {least_gain_s:.0f} s"
         if not bold and self.own_after_s > self.own_before_s + _ROUNDING_S:
             return (
                 f"would end later: in {self.own_after_s:.0f} s instead of {self.own_before_s:.0f} s"

@@ -18,16 +18,16 @@ def unmovable_across(spec: JobSpec) -> str | None:
         return why
     container = spec.container
     if container.ports:
-        return f"it publishes port {container.ports[0]}, whose address would change"
+        return f"the job publishes port {container.ports[0]}, whose address would change"
     if container.network not in _SAME_EVERYWHERE:
-        return f"its network {container.network} belongs to its node"
+        return f"the job's network {container.network} belongs to its node"
     kept = checkpoint_volume(spec)
     shared = spec.checkpoint is not None and spec.checkpoint.shared
     for volume in map(volume_parts, container.volumes):
         if volume == kept and shared:
             continue
         if volume.is_bind and volume.writable:
-            return f"it writes to {volume.source}, a place on its node"
+            return f"the job writes to {volume.source}, a folder on its node"
         if not volume.is_bind and volume != kept:
-            return f"its volume {volume.source} stays on its node, and holds no checkpoint"
+            return f"the job's volume {volume.source} stays on its node, and holds no checkpoint"
     return None

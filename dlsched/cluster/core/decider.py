@@ -65,7 +65,7 @@ def refuse_nonsense(decision: object) -> None:
     """Raise PolicyError unless it is a decision with values of the right types. Whether its nodes
     and jobs exist is for the guards."""
     if not isinstance(decision, ClusterDecision):
-        raise PolicyError(f"its answer is {shown(repr(decision))}, must be a ClusterDecision")
+        raise PolicyError(f"`decide` returned {shown(repr(decision))}, must be a ClusterDecision")
     for name, texts in (("place", decision.place), ("why", decision.why)):
         if not isinstance(texts, Mapping) or not all(
             isinstance(key, str) and isinstance(value, str) for key, value in texts.items()
@@ -75,7 +75,7 @@ def refuse_nonsense(decision: object) -> None:
         if not (isinstance(move, Move) and isinstance(move.job, str)) or not isinstance(
             move.target, str
         ):
-            raise PolicyError(f"{shown(repr(move))} is no Move")
+            raise PolicyError(f"{shown(repr(move))} is not a Move")
     for job, later_s in decision.forecasts_s.items():
         if not _is_seconds(later_s):
             raise PolicyError(f"forecasts_s of {shown(str(job))} must be a number of seconds")
@@ -84,7 +84,7 @@ def refuse_nonsense(decision: object) -> None:
             raise PolicyError("alternatives must be tuples of Alternatives by job")
     moved = [move.job for move in decision.moves]
     if len(set(moved)) < len(moved):
-        raise PolicyError("a job moves twice")
+        raise PolicyError("the decision moves a job twice")
     next_s: object = decision.next_s
     if not isinstance(next_s, int | float) or not NEXT_MIN_S <= next_s <= NEXT_MAX_S:
         raise PolicyError(f"next_s is {next_s}, must be {NEXT_MIN_S} to {NEXT_MAX_S:.0f}")

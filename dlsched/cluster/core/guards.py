@@ -75,9 +75,9 @@ def guard(
         if problem is None:
             source = occupancy.jobs[move.job].node or ""
             if source in sources:
-                problem = f"a job is moving from {source}"
+                problem = f"another job is moving from {source}"
             elif move.target in targets:
-                problem = f"a job is moving to {move.target}"
+                problem = f"another job is moving to {move.target}"
             elif len(snapshot.moving) + len(moves) >= most:
                 problem = f"{counted(most, 'move')} under way, the most in this cluster"
             elif not by_hand:
@@ -96,7 +96,7 @@ def guard(
     queue = {job.name: job for job in snapshot.queue}
     for name, node in decision.place.items():
         if name not in queue:
-            refused[name] = "not placed: it is not in the queue"
+            refused[name] = "not placed: the job is not in the queue"
         elif node not in occupancy.nodes:
             refused[name] = f"not placed: there is no node {shown(node)}"
         elif reason := occupancy.lacks(queue[name], node):
@@ -124,15 +124,15 @@ def _unfit_move(occupancy: Occupancy, move: Move) -> str | None:
     """Why the job cannot be moved there at all."""
     job = occupancy.jobs.get(move.job)
     if job is None or job.node is None:
-        return "it does not run"
+        return "the job does not run"
     if move.job in occupancy.transits:
-        return "it is moving"
+        return "the job is moving already"
     if move.target not in occupancy.nodes:
         return "there is no such node"
     if move.target == job.node:
-        return "it runs there"
+        return "the job runs there already"
     if job.unmovable is not None:
-        return f"it cannot be moved: {job.unmovable}"
+        return f"the job cannot be moved: {job.unmovable}"
     source = occupancy.nodes.get(job.node)
     if source is None or source.state is NodeState.SILENT:
         return f"{job.node} does not report"
@@ -146,15 +146,20 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
     job = occupancy.jobs[move.job]
     source = occupancy.nodes[job.node or ""]
     if now_s < job.rests_until_s:
-        return f"it rests for {render_seconds(job.rests_until_s - now_s)}"
+        return f"the job may not be moved for another {render_seconds(job.rests_until_s - now_s)}"
     own = [one for one in passed if one.job == move.job]
     for one in passed:
         rests_s = one.at_s + REST_S - now_s
         pair = (one.source, one.target) == (source.name, move.target)
         if one.failed and rests_s > 0 and (pair or one.job == move.job):
-            return f"{one.job}'s move to {one.target} failed; rests for {render_seconds(rests_s)}"
+            return (
+                f"{one.job}'s move to {one.target} failed; the next try is in "
+                f"{render_seconds(rests_s)}"
+            )
     if len(own) >= MOVES_PER_HOUR:
-        return f"{counted(MOVES_PER_HOUR, 'move')} in an hour"
+        return (
+            f"the job moved {counted(MOVES_PER_HOUR, 'time')} in the last hour, the most per hour"
+        )
     if source.state is NodeState.DRAINING:
         return None
     last = own[-1] if own else None
@@ -164,18 +169,18 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
     if last:
         rest_s = REST_AFTER_UNDO_S if last.undo else MOVED_AGAIN_S
         if now_s - last.at_s < rest_s:
-            return f"it moved {render_seconds(now_s - last.at_s)} ago"
+            return f"the job moved {render_seconds(now_s - last.at_s)} ago"
         if passed[-1] is last:
-            return "no other job has moved since it did"
+            return "no other job has moved since this one did"
     if job.reports < REPORTS_MIN:
-        return f"it has reported {job.reports} times of {REPORTS_MIN}"
+        return f"the job has reported {job.reports} times, {REPORTS_MIN} are needed"
     left = known_left(job)
     if left is None:
         return None
     if job.done_core_s < DONE_RATIO_MIN * (job.done_core_s + left.mid_core_s):
-        return f"it has done less than {DONE_RATIO_MIN:.0%} of its work"
+        return f"the job has done less than {DONE_RATIO_MIN:.0%} of its work"
     index = occupancy.on[source.name].index(job)
     rest_s = occupancy.ends(source.name, occupancy.loads(source.name))[index]
     if rest_s < PAUSES_MIN * job.pause_s:
-        return f"it is done in {rest_s:.0f} s, a move stops it for {job.pause_s:.0f} s"
+        return f"the job is done in {rest_s:.0f} s, a move stops it for {job.pause_s:.0f} s"
     return None

@@ -33,7 +33,7 @@ BARRED_S = 600.0
 _MOVED_SPREAD = 0.2
 """Half-width of the interval of a job that has not reported since its last move."""
 _NOWHERE: Mapping[str, str] = {}
-_NONE = JobReport("", unmovable="it has not reported yet")
+_NONE = JobReport("", unmovable="the job has not reported yet")
 
 
 @dataclass(frozen=True, slots=True)

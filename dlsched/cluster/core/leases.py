@@ -90,10 +90,10 @@ def absent_for(
     is paused."""
     if not down_s and not forgotten:
         return _NONE
-    off = dict.fromkeys(forgotten, "its node was declared off")
+    off = dict.fromkeys(forgotten, "the job's node was declared off")
     over = {node for node, silent_s in down_s.items() if silent_s > over_s(record)}
     if record.failover and not paused:
-        off = {**dict.fromkeys(over, "its node is down, and its lease has run out"), **off}
+        off = {**dict.fromkeys(over, "the job's node is down, and the lease has run out"), **off}
     return Absent(frozenset({*over, *forgotten}), off)
 
 
@@ -108,17 +108,17 @@ def may_run(
     engine is up; `gone`: nodes on which nothing of it runs any more, though they do not answer."""
     for node, one in sorted(held.holdings.items()):
         if one.phase in (*RUNS, Phase.FAILED):
-            return f"it is still being ended on {node}"
+            return f"the job is still being ended on {node}"
     owner = record.on
     if record.exit_code is not None or record.off or owner in gone:
         return None
     if owner in held.answered:
         fenced = is_fenced(held.holdings.get(owner), record.epoch)
-        return None if fenced else f"it is still being ended on {owner}"
+        return None if fenced else f"the job is still being ended on {owner}"
     if members.get(owner):
-        return f"{owner} does not answer, and may still run it: is dlsched running there?"
+        return f"{owner} does not answer, and may still run the job: is dlsched running there?"
     what = "is down" if owner in members else "has left the swarm"
     return (
-        f"{owner} {what}, and may still run it; if it is off: "
-        f"dlsched cluster forget {owner} --i-know-it-is-off"
+        f"{owner} {what}, and may still run the job; if {owner} is off: `dlsched cluster "
+        f"forget {owner} --i-know-it-is-off`"
     )

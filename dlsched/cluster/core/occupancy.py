@@ -90,7 +90,9 @@ class Occupancy:
         floors += sum(one.floor_cores for one in beside) - sum(one.floor_cores for one in gone)
         capacity = self.nodes[node].capacity_cores
         if exceeds(floors + job.floor_cores, capacity):
-            return f"its floor is {job.floor_cores:.2f} cores, {capacity - floors:.2f} are left"
+            return (
+                f"the job's floor is {job.floor_cores:.2f} cores, {capacity - floors:.2f} are free"
+            )
         gpus = self._gpus[node]
         gpus += sum(one.gpus for one in gone) - sum(one.gpus for one in beside)
         if job.gpus > gpus:
@@ -101,7 +103,7 @@ class Occupancy:
             free -= sum(one.memory_bytes or 0 for one in beside)
             if job.memory_bytes > free:
                 needs = render_bytes(job.memory_bytes)
-                return f"needs {needs} of memory, {render_bytes(max(free, 0))} free"
+                return f"the job needs {needs} of memory, {render_bytes(max(free, 0))} is free"
         return None
 
     def load(
@@ -136,16 +138,19 @@ class Occupancy:
 def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
     """Why this node takes no such job, however empty it is; None: it does."""
     if node.state is NodeState.SILENT:
-        return "its agent does not report"
+        return "the node's agent does not report"
     if node.state is NodeState.DRAINING:
-        return "it drains"
+        return "the node drains"
     for key, value in job.requires.items():
         if node.labels.get(key) != value:
-            return f"needs the label {shown(f'{key}={value}')}"
+            return f"the node lacks the label {shown(f'{key}={value}')}"
     if exceeds(job.floor_cores, node.capacity_cores):
-        return f"its floor is {job.floor_cores:.2f} cores of {node.capacity_cores:.2f}"
+        return (
+            f"the job's floor is {job.floor_cores:.2f} cores, the node has "
+            f"{node.capacity_cores:.2f}"
+        )
     if not job.pulls and not node.has_image(job.image):
-        return f"has no image {shown(job.image)}, and pull_policy is never"
+        return f"the node lacks the image {shown(job.image)}, and pull_policy is never"
     return job.barred.get(node.name)
 
 
@@ -166,7 +171,7 @@ def summary(by_node: Mapping[str, str | None]) -> str:
     """What keeps a job from these nodes (None: nothing), the most frequent reason first."""
     reasons = {name: reason for name, reason in by_node.items() if reason is not None}
     if not reasons:
-        return "there are no nodes"
+        return "the cluster has no nodes"
     found = Counter(reasons.values()).most_common()
     parts = []
     for reason, count in found[:SHOWN_REASONS]:

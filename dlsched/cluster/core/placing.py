@@ -67,13 +67,13 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
             continue
         considered += 1
         if considered > PLACED_PER_ROUND:
-            why[job.name] = "waits for a later round: there are too many before it"
+            why[job.name] = "waits for a later round: too many jobs are before it in the queue"
             continue
         reasons = rooms.reasons(job)
         nodes = [name for name, reason in reasons.items() if reason is None]
         if head and head.node in nodes and _delays(head, job, occupancy):
             nodes.remove(head.node)
-            reasons = {**reasons, head.node: f"it would delay {head.job.name}"}
+            reasons = {**reasons, head.node: f"would delay {head.job.name}, the first in the queue"}
         if nodes:
             node, because = choose(job, nodes, occupancy)
             place[job.name], why[job.name] = node, because
@@ -185,17 +185,19 @@ def moves_off(occupancy: Occupancy, choose: Choice) -> Evacuation:
             if job.name in occupancy.transits:
                 continue
             if job.unmovable is not None:
-                why[job.name] = f"{node.name} drains, and it cannot be moved: {job.unmovable}"
+                why[job.name] = f"{node.name} drains, and the job cannot be moved: {job.unmovable}"
                 continue
             if node.name in leaving:
                 why[job.name] = f"{node.name} drains: its jobs move one by one"
                 continue
             if occupancy.snapshot.now_s < job.rests_until_s:
-                why[job.name] = f"{node.name} drains; it rests after a move that failed"
+                why[job.name] = f"{node.name} drains; the job waits after a move that failed"
                 continue
             reasons = {name: occupancy.lacks(job, name) for name in occupancy.nodes}
             reasons |= {
-                name: "a job is moving there" for name in arriving if reasons.get(name, "") is None
+                name: "another job is moving there"
+                for name in arriving
+                if reasons.get(name, "") is None
             }
             nodes = sorted(name for name, reason in reasons.items() if reason is None)
             if not nodes:

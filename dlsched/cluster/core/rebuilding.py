@@ -59,7 +59,7 @@ def _rebuilt(job: str, holdings: Mapping[str, Holding]) -> Record:
     if left:
         return Record(job, RecordState.UNDOING, min(latest), epoch, source=left)
     # The next placement has a higher epoch than all that the nodes know.
-    why = "its record was lost, and no node has it"
+    why = "the job's record was lost, and no node has the job"
     return Record(job, RecordState.ENDED, min(latest), epoch, why=why)
 
 
@@ -73,8 +73,9 @@ def held_twice(facts: ClusterFacts) -> Iterator[str]:
                 continue
             if one.phase in RUNS and one.epoch >= record.epoch:
                 yield (
-                    f"{one.job}: {node} runs it at epoch {one.epoch}, its record names {record.on} "
-                    f"at epoch {record.epoch}: remove its file to end both"
+                    f"{one.job}: {node} runs the job at epoch {one.epoch}, the job's record names "
+                    f"{record.on} "
+                    f"at epoch {record.epoch}: remove the job's file to end both"
                 )
 
 

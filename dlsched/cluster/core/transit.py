@@ -193,19 +193,19 @@ def _caught_up(record: Record, own: Holding) -> Acts:
 def _leaving(case: _Case) -> Acts:
     record, own = case.record, case.owner
     if case.has_lost:
-        return Acts(_given_back(record), failed=f"{record.on} has lost its file")
+        return Acts(_given_back(record), failed=f"{record.on} has lost the job's file")
     if own is None:
         return Acts()
     stays = replace(record, state=RecordState.PLACED, target=None)
     if _is(own, record.epoch, Phase.ENDED):
         return Acts(stays)
     if _is(own, record.epoch, Phase.REFUSED):
-        return Acts(stays, failed=own.why or "it did not save a checkpoint in time")
+        return Acts(stays, failed=own.why or "the job did not save a checkpoint in time")
     assert record.target is not None
     if not _is(case.held.holdings.get(record.target), record.epoch, Phase.PREPARED):
-        return Acts(stays, failed=f"{record.target} no longer keeps room")
+        return Acts(stays, failed=f"{record.target} no longer reserves room for the job")
     if _is(own, record.epoch, Phase.AWAY) and own.saved is None:
-        return Acts(_given_back(record), failed="it ended without a checkpoint")
+        return Acts(_given_back(record), failed="the job ended without a checkpoint")
     if _is(own, record.epoch, Phase.AWAY):
         return Acts(
             replace(
@@ -235,7 +235,7 @@ def _moving(case: _Case) -> Acts:
         return Acts(undone, failed=f"{record.on} is silent") if late else Acts()
     if _before(own, epoch) or _is(own, epoch, Phase.PREPARED):
         if case.waited_s > ARRIVAL_S:
-            return Acts(undone, failed=f"{record.on} does not take it")
+            return Acts(undone, failed=f"{record.on} does not take the job")
         order = Order(Verb.ARRIVE, record.on, record.job, epoch, record.source, saved)
         return Acts(orders=(order,))
     assert own is not None

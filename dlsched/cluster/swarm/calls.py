@@ -166,5 +166,5 @@ def _answers(about: str = "") -> Iterator[None]:
         raise StoreError(str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
-            f"an answer of the engine that is no Swarm's: {one_line(error)}"
+            f"the engine's answer is not that of a Swarm: {one_line(error)}"
         ) from error

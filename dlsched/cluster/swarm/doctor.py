@@ -34,8 +34,8 @@ EXPIRES_SOON_S = 86_400.0
 """Of an operator's certificate: Swarm renews its own ones."""
 _JOBS_MAX = 5
 """Named in one line."""
-_AS_ROOT = "run this as root"
-_JOIN = "docker swarm init on the first manager, docker swarm join on the other hosts"
+_AS_ROOT = "run `dlsched cluster doctor` as root"
+_JOIN = "run `docker swarm init` on the first manager, `docker swarm join` on the other hosts"
 _CONTROLLER = "systemctl enable --now dlsched-cluster; journalctl -u dlsched-cluster"
 
 
@@ -59,19 +59,24 @@ class ClusterDoctor:
             yield Finding("engine", "fail", str(error), remedy(self.host))
             return
         except (AttributeError, KeyError, TypeError, ValueError):
-            yield Finding("engine", "fail", f"{self.host}: it says nothing of a swarm", _JOIN)
+            yield Finding("engine", "fail", f"{self.host}: the engine reports no swarm", _JOIN)
             return
         yield _swarm(member)
         if member.state != "active":
             if info.get("LiveRestoreEnabled"):
                 line = "live-restore is set: Docker lets no such host into a swarm"
-                yield Finding("restart", "fail", line, "remove it from daemon.json, and restart it")
+                yield Finding(
+                    "restart",
+                    "fail",
+                    line,
+                    "remove live-restore from daemon.json, and restart Docker",
+                )
             return
         yield Finding(
             "restart",
             "warn",
             "no live-restore in a swarm: a restart of the engine ends this host's containers",
-            f"before one: dlsched cluster drain {member.node}",
+            f"before a restart run `dlsched cluster drain {member.node}`",
         )
         yield self._agent()
         certificates, own = None, None
@@ -88,9 +93,13 @@ class ClusterDoctor:
                 members = store.nodes()
                 yield _managers(store, members)
             except StoreError as error:
-                yield Finding("managers", "fail", str(error), "most managers must be up")
+                yield Finding(
+                    "managers", "fail", str(error), "start managers until more than half are up"
+                )
         if own is None or certificates is None:
-            yield Finding("nodes", "warn", "not asked: there is no certificate to ask with")
+            yield Finding(
+                "nodes", "warn", "nodes were not asked: this host has no certificate to ask with"
+            )
         else:
             yield from self._nodes(certificates, member, members)
         if member.is_manager:
@@ -100,15 +109,24 @@ class ClusterDoctor:
         if self.settings.cluster.enabled:
             return Finding("agent", "ok", "cluster.enabled is true: this host takes jobs")
         line = "cluster.enabled is false: this host takes no jobs of the cluster"
-        return Finding("agent", "warn", line, "set it to true if it is to take some")
+        return Finding(
+            "agent", "warn", line, "set cluster.enabled to true if this host is to take jobs"
+        )
 
     def _certificate(self, own: Peer, until_s: float, member: Membership) -> Finding:
         if own.name != member.node:
             line = f"the certificate names {own.name}, and this node of the swarm is {member.node}"
-            return Finding("tls", "fail", line, "its CN in cluster.tls must be the node's id")
+            return Finding(
+                "tls", "fail", line, "give a certificate in cluster.tls whose CN is the node's id"
+            )
         if member.is_manager and not own.is_manager:
-            line = f"the certificate of {own.name} makes no manager: its OU is not swarm-manager"
-            return Finding("tls", "fail", line, "the OU swarm-manager in cluster.tls, on managers")
+            line = f"the certificate of {own.name} is not a manager's: its OU is not swarm-manager"
+            return Finding(
+                "tls",
+                "fail",
+                line,
+                "give managers a certificate in cluster.tls whose OU is swarm-manager",
+            )
         day = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="minutes")
         line = f"the certificate of {own.name} is valid until {day}"
         if self.settings.cluster.tls is not None and until_s - time.time() < EXPIRES_SOON_S:
@@ -128,11 +146,13 @@ class ClusterDoctor:
         for name, one in members.items():
             label = one.host or name
             if not one.up:
-                line = f"{label}: down, as Swarm says; its jobs stay its own"
-                yield Finding("node", "warn", line, f"start it, or dlsched cluster forget {label}")
+                line = f"{label}: down, as Swarm reports; no other node gets its jobs"
+                yield Finding(
+                    "node", "warn", line, f"start {label}, or run `dlsched cluster forget {label}`"
+                )
             elif not one.address:
-                line = f"{label}: Swarm knows no address of it"
-                yield Finding("node", "fail", line, f"docker node inspect {name}")
+                line = f"{label}: Swarm knows no address of this node"
+                yield Finding("node", "fail", line, f"see `docker node inspect {name}`")
             else:
                 asked.append(Destination(name, one.address, self.settings.cluster.listen[1]))
         for to, found in zip(asked, probe(certificates, asked), strict=True):
@@ -145,10 +165,10 @@ class ClusterDoctor:
             return Finding("node", state, f"{label}: {found.problem}", _node_remedy(found, to.port))
         if found.instance and found.instance != self.settings.instance:
             line = f"{where} answers for instance {found.instance}, not {self.settings.instance}"
-            return Finding("node", "fail", line, "the same setting `instance` on all hosts")
+            return Finding("node", "fail", line, "set `instance` to the same value on all hosts")
         if found.version and found.version != __version__:
-            line = f"{where} answers with dlsched {found.version}, this is {__version__}"
-            return Finding("node", "warn", line, "the same version on all hosts")
+            line = f"{where} answers with dlsched {found.version}, this host has {__version__}"
+            return Finding("node", "warn", line, "install the same version on all hosts")
         said = f" with dlsched {found.version}" if found.version else ""
         return Finding("node", "ok", f"{where} answers{said}")
 
@@ -196,12 +216,17 @@ def _tls_remedy(error: DlschedError) -> str:
     if not isinstance(error, CertificateError):
         return "see `dlsched doctor`"
     if "autolock" in str(error):
-        return "cluster.tls with certificates of your own, or docker swarm update --autolock=false"
+        return (
+            "set cluster.tls to certificates of your own, or run `docker swarm update "
+            "--autolock=false`"
+        )
     if os.geteuid() != 0:
         return _AS_ROOT
     if "expired" in str(error):
-        return "docker swarm ca --rotate on a manager, or a new certificate in cluster.tls"
-    return "docker swarm join again, or correct cluster.tls"
+        return (
+            "run `docker swarm ca --rotate` on a manager, or put a new certificate in cluster.tls"
+        )
+    return "run `docker swarm join` again, or correct cluster.tls"
 
 
 def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
@@ -212,27 +237,39 @@ def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
     line = f"{counted(count, 'manager')}: "
     if lost:
         line += f"{', '.join(lost[:_JOBS_MAX])} not reached"
-        return Finding("managers", "warn", line, "start it, or docker node demote it")
+        return Finding(
+            "managers", "warn", line, "start that manager, or remove it by `docker node demote`"
+        )
     if not spare:
         line += "when one is lost, nothing is placed or moved; jobs run on"
-        return Finding("managers", "warn", line, "docker node promote: three go on without one")
+        return Finding(
+            "managers",
+            "warn",
+            line,
+            "make a third manager by `docker node promote`: three go on without one",
+        )
     return Finding("managers", "ok", f"{line}the cluster goes on without {spare} of them")
 
 
 def _node_remedy(found: Probe, port: int) -> str:
     if isinstance(found.cause, ConnectionRefusedError):
-        return "if it is to take jobs: cluster.enabled: true there, and dlsched running"
+        return "if that node is to take jobs: set cluster.enabled: true there, and start dlsched"
     if isinstance(found.cause, ssl.SSLError | CertificateError):
-        return "dlsched cluster doctor on that host"
-    return f"open port {port} between the nodes; dlsched cluster doctor on that host"
+        return "run `dlsched cluster doctor` on that host"
+    return f"open port {port} between the nodes, then run `dlsched cluster doctor` on that host"
 
 
 def _status(status: ClusterStatus) -> Finding:
     old_s = age_s(status.written_at, time.time())
     if old_s is None:
-        return Finding("status", "warn", "the controller has not finished a round", _CONTROLLER)
+        return Finding(
+            "status",
+            "warn",
+            "the controller on this host has not completed its first round yet",
+            _CONTROLLER,
+        )
     if old_s > OLD_S:
-        line = f"{render_seconds(old_s)} old: the controller has ended, or hangs"
+        line = f"the status is {render_seconds(old_s)} old: the controller has ended, or hangs"
         return Finding("status", "fail", line, _CONTROLLER)
     if status.alarms:
         more = len(status.alarms) - 1
@@ -240,7 +277,9 @@ def _status(status: ClusterStatus) -> Finding:
         line = f"{plain_text(status.alarms[0][:200])}{rest}"
         return Finding("status", "warn", line, "see `dlsched cluster status`")
     leads = "leads" if status.leader == status.manager else "follows the leading one"
-    return Finding("status", "ok", f"the controller {leads}; {render_seconds(old_s)} old")
+    return Finding(
+        "status", "ok", f"the controller {leads}; its status is {render_seconds(old_s)} old"
+    )
 
 
 def _movable(status: ClusterStatus) -> Finding:
@@ -251,13 +290,13 @@ def _movable(status: ClusterStatus) -> Finding:
     fixed = [f"{name} ({plain_text(why[:100])})" for name, why in running if why]
     if not fixed:
         line = f"{counted(len(running), 'job')} on the nodes, all can be moved"
-        return Finding("jobs", "ok", line if running else "none on the nodes")
+        return Finding("jobs", "ok", line if running else "no jobs on the nodes")
     more = f", and {len(fixed) - _JOBS_MAX} more" if len(fixed) > _JOBS_MAX else ""
     line = (
-        f"{len(fixed)} of {counted(len(running), 'job')} cannot be moved, by {status.policy} or a "
-        f"drain: {', '.join(fixed[:_JOBS_MAX])}{more}"
+        f"{len(fixed)} of {counted(len(running), 'job')} cannot be moved by policy "
+        f"{status.policy} or a drain: {', '.join(fixed[:_JOBS_MAX])}{more}"
     )
-    return Finding("jobs", "warn", line, "declare `checkpoint` in the job file")
+    return Finding("jobs", "warn", line, "declare `checkpoint` in those job files")
 
 
 TIMEOUT_S = 2.0

@@ -103,8 +103,10 @@ def read_record(labels: Mapping[str, str], instance: str) -> Record:
     record = _read(_RECORD, labels, instance)
     for needed, states in _NEEDED.items():
         if (record.state in states) != (getattr(record, needed) is not None):
-            what = "is missing" if record.state in states else "does not belong there"
-            raise ValueError(f"label {VALUE}: {needed} {what}, as it is {record.state}")
+            what = "is missing" if record.state in states else "is not allowed"
+            raise ValueError(
+                f"label {VALUE}: {needed} {what} in the record of a job that is {record.state}"
+            )
     return record
 
 
@@ -119,11 +121,11 @@ def submission_labels(submission: Submission, instance: str) -> dict[str, str]:
     """A submission as labels. Raises ValueError for a job file that is too long."""
     content = submission.text.encode("utf-8")
     if len(content) > SIZE_MAX_BYTES:
-        raise ValueError(f"its job file has more than {SIZE_MAX_BYTES // 1024} KiB")
+        raise ValueError(f"the job file has more than {SIZE_MAX_BYTES // 1024} KiB")
     packed = zlib.compress(content, 9)
     if len(packed) > PACKED_MAX_BYTES:
         raise ValueError(
-            f"its job file has {len(packed)} bytes when compressed; at most {PACKED_MAX_BYTES}"
+            f"the job file has {len(packed)} bytes when compressed; at most {PACKED_MAX_BYTES}"
             " can be submitted to the cluster"
         )
     name, text = _one_line(submission.name, FILE_NAME_MAX), base64.b64encode(packed).decode("ascii")

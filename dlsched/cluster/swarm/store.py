@@ -117,7 +117,7 @@ class SwarmStore:
             self._calls.relabel_node(found, labels)
         if not on and found.availability == "drain":
             raise StoreError(
-                f"{node}: drained by Swarm: docker node update --availability active {node}"
+                f"{node}: drained by Swarm: run `docker node update --availability active {node}`"
             )
 
     # ------------------------------------------------------------------ records
@@ -147,7 +147,7 @@ class SwarmStore:
         except StaleRecord as error:
             before = self._calls.config(name)
             if before is None or not self._is_removed(before):
-                raise StaleRecord(f"{job}: there is a record of it: {error}") from error
+                raise StaleRecord(f"{job}: the job has a record already: {error}") from error
             # Its remover did not come to the end.
             self._calls.remove(before)
             self._calls.create(name, labels)
@@ -283,9 +283,11 @@ class SwarmStore:
         try:
             found = read(config.labels, self._instance)
         except ValueError as error:
-            raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
+            raise StaleRecord(f"config {config.name} is not touched: {error}") from error
         if config.name != name_of(found):
-            raise StaleRecord(f"config {config.name} is left as it is: its labels are another's")
+            raise StaleRecord(
+                f"config {config.name} is not touched: its labels name another config"
+            )
         return found
 
 

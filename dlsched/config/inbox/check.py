@@ -86,7 +86,7 @@ def _judged(
 ) -> Judged:
     rules = None if tenants is None else tenants.rules_of(file.owner)
     if tenants is not None and rules is None:
-        line = f"{name}: belongs to uid {file.owner}, whom the settings' `tenants` leave out"
+        line = f"{name}: belongs to uid {file.owner}, for whom the setting `tenants` has no rules"
         return Judged(None, (line,), env_files)
 
     def refused(spec: JobSpec) -> Iterable[tuple[Place, str]]:

@@ -94,7 +94,7 @@ class DesiredFolder:
         source = Path(fact.source)
         name = self._name(source)
         if name is None:
-            return f"it was started from {source.parent}, not from {self._folder}"
+            return f"its job file was in {source.parent}, not in {self._folder}"
         user = name.rpartition("/")[0]
         applied = (user, fact.job) in self._known
         if applied:
@@ -110,10 +110,13 @@ class DesiredFolder:
             return None
         # After a restart the file is unknown: it may have been renamed to one of these.
         if not scan.settled or user in scan.unsettled_users:
-            return "the job files are still being read"
+            return "not all job files have been read yet"
         unknown = sorted(file for file, job in rejected.items() if job is None)
         if unknown:
-            return f"its job file {name} is gone, but {unknown[0]} is rejected and may be it"
+            return (
+                f"its job file {name} is gone, but the rejected file {unknown[0]} may be the same "
+                "job"
+            )
         return None
 
     def _yields(self, fact: ContainerFact, scan: InboxScan) -> bool:

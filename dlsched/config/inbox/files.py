@@ -118,14 +118,16 @@ def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], 
 
     def read(name: str) -> str:
         if "/" in name or "\0" in name or name in (".", ".."):
-            raise ValueError("is not beside the job file, as those of a user must be")
+            raise ValueError("is not in the folder of the job file, as a user's files must be")
         try:
             with _opened(folder, name) as (descriptor, _):
                 status = os.fstat(descriptor)
                 if status.st_uid != owner:
-                    raise ValueError(f"belongs to uid {status.st_uid}, the job file to {owner}")
+                    raise ValueError(
+                        f"belongs to uid {status.st_uid}, but the job file to uid {owner}"
+                    )
                 if status.st_nlink != 1:
-                    raise ValueError("has several names (hard links): copy it instead")
+                    raise ValueError("has several names (hard links): copy the file instead")
                 content = _read(descriptor, most_bytes)
         except Moved:
             raise ValueError("is not there") from None
@@ -151,7 +153,7 @@ def _list_user(folder: Path, name: str, listing: FolderListing) -> bool:
             mode = stat.S_IMODE(status.st_mode)
             listing.closed[name] = (
                 f"{folder / name} may be changed by others than its owner (mode {mode:04o}): "
-                "chmod 755 it"
+                "`chmod 755` the folder"
             )
             return False
         with os.scandir(descriptor) as entries:
@@ -211,7 +213,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 def _check_kind(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         raise ValueError(f"is {kind}: a job file is a regular file in the folder itself")
 
 
@@ -219,8 +221,8 @@ def _check_owner(status: os.stat_result, folder: os.stat_result) -> None:
     """Refuse a file that another than its owner may have written or put there."""
     theirs = not is_operator(folder.st_uid)
     if theirs and status.st_uid != folder.st_uid:
-        raise ValueError(f"belongs to uid {status.st_uid}, in the folder of uid {folder.st_uid}")
+        raise ValueError(f"belongs to uid {status.st_uid}, but the folder to uid {folder.st_uid}")
     if status.st_mode & stat.S_IWOTH:
-        raise ValueError("may be written by everybody: chmod o-w it")
+        raise ValueError("may be written by everybody: `chmod o-w` the file")
     if status.st_nlink != 1 and (theirs or folder.st_mode & _OTHERS_WRITE):
-        raise ValueError("has several names (hard links): copy it instead")
+        raise ValueError("has several names (hard links): copy the file instead")

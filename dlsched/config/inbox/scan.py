@@ -143,7 +143,7 @@ class Inbox:
         except OSError as error:
             problem = f"{self._folder} cannot be listed: {error.strerror or error}"
             if isinstance(error, FileNotFoundError):
-                problem += f" (mkdir -p {self._folder}, or --watch another)"
+                problem += f" (`mkdir -p {self._folder}`, or `--watch` another folder)"
             self._readable_since_s = None
             self._users.clear()
             for file in self._files.values():
@@ -314,7 +314,7 @@ class Inbox:
                 first = self._files.get(lost[name])
                 # The holder may just be being renamed to this very name.
                 if first is None or first.missing_since_s is None:
-                    what = f"{name}: the job {known.offered.name} is already that of {lost[name]}"
+                    what = f"{name}: the file {lost[name]} already has the job {known.offered.name}"
                     rejected.append(RejectedFile(name, held, (what,)))
         unsettled = tuple(sorted(name for name, known in self._files.items() if known.unsettled))
         restless = {_user(name) for name in unsettled}

@@ -58,5 +58,8 @@ def _refuse_other_job(spec: JobSpec, folder: Path, name: str, presets: Presets |
     except (Moved, OSError, ValueError, KeyError, SpecError):
         return
     if there.name != spec.name:
-        what = f"is the file of the job {there.name}: submit {spec.name} under another name"
+        what = (
+            f"is already the file of the job {there.name}: give the file of {spec.name} another "
+            "name"
+        )
         raise SpecError((Problem(name, 0, 0, "", what),))

@@ -92,7 +92,7 @@ def _pattern(value: object) -> str:
 def _when(value: object) -> str:
     written = as_text(value)
     if not _WHEN.fullmatch(written):
-        raise ValueError(f"{shown(written)} is not GROUP == GROUP, such as at == of")
+        raise ValueError(f"{shown(written)} is not a comparison of two groups such as at == of")
     return written
 
 
@@ -122,7 +122,7 @@ _Port = Annotated[int, Reader(_port, {"type": ["integer", "string"]})]
 _Glob = Annotated[str, text(r"[A-Za-z0-9_.:/@*?-]{1,200}", "an image with * or ? in it")]
 _Filter = Annotated[str, Reader(_filter, {"type": "string", "maxLength": 257})]
 _LabelName = Annotated[str, text(_LABEL, "a Prometheus label's name", most=NAME_CHARACTERS)]
-_Advice = Annotated[str, text(r"[ -~]+", "one line of plain text", most=HINT_CHARACTERS)]
+_Advice = Annotated[str, text(r"[ -~]+", "one line of text", most=HINT_CHARACTERS)]
 
 
 class MetricKeys(Keys):
@@ -148,13 +148,14 @@ class MetricKeys(Keys):
         "(default: by the other keys).",
     )
     total: MetricName | None = Field(
-        None, description="Of a ratio: the counter of all latencies together."
+        None, description="Counter of all latencies together, for a ratio."
     )
-    count: MetricName | None = Field(None, description="Of a ratio: the counter of requests.")
+    count: MetricName | None = Field(None, description="Counter of requests, for a ratio.")
     beside: MetricName | None = Field(
         None,
-        description="Of a preset whose metric's name other programs use, too: another metric that "
-        "its pages have. A page is recognised by both.",
+        description="Another metric by which a page is recognised, for a preset whose metric's "
+        "name other "
+        "programs use, too.",
     )
     errors: MetricName | None = Field(
         None,
@@ -168,7 +169,8 @@ class MetricKeys(Keys):
     )
     unit: Annotated[Literal["s", "ms", "us"], choice(*UNITS_S)] | None = Field(
         None,
-        description="Unit of its values: s, ms or us (default: by the name's suffix, else s).",
+        description="Unit of the metric's values: s, ms or us (default: by the name's suffix, else "
+        "s).",
     )
     where: dict[_LabelName, _Filter] | None = Field(
         None,
@@ -197,7 +199,7 @@ class MetricsKeys(MetricKeys):
         Field(None, description="The preset whose fields these complete or replace.")
     )
     image: Annotated[tuple[_Glob, ...], Field(max_length=CANDIDATES_MAX), _BY_COMMA] | None = Field(
-        None, description="Of a preset: images by which to propose it, such as acme/asr*."
+        None, description="Images for which `dlsched probe` proposes the preset, such as acme/asr*."
     )
     path: Annotated[str, Reader(_file_path, {"type": "string", "pattern": "^/"})] | None = Field(
         None, description="A file in the container in the format of the sidecar protocol."
@@ -210,20 +212,20 @@ class MetricsKeys(MetricKeys):
         )
     )
     http_path: Annotated[str, Reader(_http_path, {"type": "string", "pattern": "^/"})] | None = (
-        Field(None, description="Its path (default /metrics).")
+        Field(None, description="Path of the endpoint (default /metrics).")
     )
     via: Annotated[str | bool, Reader(_via, {"type": ["string", "boolean"]})] | None = Field(
         None,
-        description="The container of a proxy before the job, whose endpoint is read in place of "
-        "its own.",
+        description="Container of a proxy before the job; the proxy's endpoint is read, not the "
+        "job's.",
     )
     first_of: (
         Annotated[tuple[MetricKeys, ...], Field(min_length=1, max_length=CANDIDATES_MAX)] | None
     ) = Field(None, description="Alternatives; the first one that the page has is read.")
     pattern: Annotated[str, Reader(_pattern, {"type": "string", "maxLength": 256})] | None = Field(
         None,
-        description="An RE2 expression for the lines that the container prints, with groups named "
-        "latency_s, latency_ms, latency_us, step or as any metric.",
+        description="An RE2 expression for the lines that the container prints. Its named groups: "
+        "latency_s, latency_ms, latency_us, step, or any metric's name.",
     )
     metric: Annotated[str, text(_GROUP, "a group of the pattern")] | None = Field(
         None, description="The pattern's group that stands for the target's metric."
@@ -238,14 +240,19 @@ class MetricsKeys(MetricKeys):
     )
     answers: Annotated[bool, flag()] | None = Field(
         None,
-        description="Whether these are the times of whole HTTP answers. The sockets then decide "
-        "where its numbers contradict what is measured there, or its buckets are too coarse for "
-        "the target (default false).",
+        description="Whether the metric has the times of whole HTTP answers (default false). Then "
+        "times "
+        "measured at the sockets are used where the metric contradicts them, or its buckets "
+        "are too coarse for the target.",
     )
     needs: _Advice | None = Field(
-        None, description="What the program must be started with, shown when it does not answer."
+        None,
+        description="Options with which the program must be started; shown when it does not "
+        "answer.",
     )
-    hint: _Advice | None = Field(None, description="What helps when its series are refused.")
+    hint: _Advice | None = Field(
+        None, description="Remedy that is shown when the series are refused."
+    )
 
 
 PRESET_ALONE = short(("base",), {"type": "string", "pattern": f"^{PRESET}$"})

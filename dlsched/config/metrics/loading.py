@@ -104,7 +104,7 @@ def _content(file: Path) -> bytes:
 def _check_owner(path: Path, status: os.stat_result) -> None:
     if not is_operators_alone(status):
         how = f"belongs to uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
-        what = f"may be changed by others than root ({how}): chown root, chmod go-w"
+        what = f"others than root may change the file ({how}): `chown root` and `chmod go-w` it"
         raise _unreadable(path, what)
 
 

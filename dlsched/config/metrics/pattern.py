@@ -62,7 +62,7 @@ def misuse(
             if name not in metrics:
                 return "when", f"{shown(name)}: the pattern has no such group"
         if metrics <= set(when):
-            return "when", "the pattern has no other metric"
+            return "when", "the pattern has no metric besides these groups"
     if step in ("carried", "follows") and STEP not in groups:
         return "step", f"{step}: the pattern has no group step"
     if step == "evaluations" and STEP in groups:

@@ -95,7 +95,7 @@ class Presets:
         """Why there is no such preset, in one line."""
         near = difflib.get_close_matches(name[:100], self.by_name, n=1)
         hint = f"did you mean {near[0]}?" if near else "`dlsched presets` lists them"
-        return f"{shown(name)} is no preset; {hint}"
+        return f"{shown(name)} is not a preset; {hint}"
 
 
 def check_target(sources: Sequence[ProgressSource], target: Target | None) -> None:
@@ -114,7 +114,7 @@ def check_target(sources: Sequence[ProgressSource], target: Target | None) -> No
     if target is None or not isinstance(only, LogPattern):
         return
     groups = pattern_of(only.pattern)[1].keys() - {one.label for one in only.failed}
-    has = f"its groups ({', '.join(sorted(groups))}) lack"
+    has = f"the pattern's groups ({', '.join(sorted(groups))}) lack"
     if isinstance(target, AccuracyTarget):
         if target.metric not in metrics_of(groups) and only.metric is None:
             raise Contradiction("pattern", f"{has} the target's metric {shown(target.metric)}")
@@ -198,7 +198,7 @@ def _check(given: Mapping[str, Any]) -> None:
         groups = pattern_of(given["pattern"])[1]
         if "metric" in given and given["metric"] not in groups:
             missing = shown(given["metric"])
-            what = f"{missing} is no group of the pattern, which has {', '.join(groups)}"
+            what = f"{missing} is not a group of the pattern, whose groups are {', '.join(groups)}"
             raise Contradiction("metric", what)
         when = groups_of(given["when"]) if "when" in given else None
         for name in given.get("failed", ()):
@@ -206,7 +206,7 @@ def _check(given: Mapping[str, Any]) -> None:
                 raise Contradiction("failed", f"{shown(name)}: the pattern has no such group")
         groups = {name: one for name, one in groups.items() if name not in given.get("failed", ())}
         if not groups:
-            raise Contradiction("pattern", "has no group but those of failed")
+            raise Contradiction("pattern", "the pattern has no group besides those of `failed`")
         if wrong := misuse(groups, given.get("step"), when):
             raise Contradiction(*wrong)
     if given.get("via") is True:
@@ -231,14 +231,18 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[Metric]:
     pair = _RATIO & given.keys()
     kind = given.get("kind")
     if pair and names:
-        raise Contradiction(place or "name", "stands beside total or count: one metric or a ratio")
+        raise Contradiction(
+            place or "name", "is given beside total or count: give one metric or a ratio"
+        )
     if len(pair) == 1:
         (missing,) = _RATIO - pair
         raise Contradiction(place or min(pair), f"needs {missing} too: a ratio has total and count")
     if kind == "ratio" and not pair:
         raise Contradiction(place or "kind", "ratio needs total and count")
     if pair and kind not in (None, "ratio"):
-        raise Contradiction(place or "kind", f"{kind} beside total and count, which are a ratio")
+        raise Contradiction(
+            place or "kind", f"{kind} is given beside total and count, which are a ratio"
+        )
     unit = given.get("unit")
     metric = Metric(
         kind="ratio" if pair else kind if kind in ("histogram", "summary") else None,

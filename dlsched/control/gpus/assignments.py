@@ -133,10 +133,14 @@ class Assignments:
             found = [bad[uuid] for uuid in one.fact.gpus if uuid in bad] if one.fact else []
             if not found or not one.state.holds:
                 continue
-            stays = "it is kept as it is"
+            stays = "the job stays on it"
             if options.on_loss == "move":
                 why = unmovable(one.spec)
-                stays = "it moves when there is room" if why is None else f"it stays: {why}"
+                stays = (
+                    "the job moves when another GPU has room"
+                    if why is None
+                    else f"the job stays: {why}"
+                )
             text = f"{job}: {', '.join(found)}; {stays}"
             alarms.append(Alarm(job, AlarmKey.GPU_LOST_BY_JOB, text))
         return alarms
@@ -233,7 +237,7 @@ def _gpu_problems(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
     }
     there = {gpu.uuid for gpu in node.gpus}
     held = {uuid for one in members if one.fact is not None for uuid in one.fact.gpus}
-    return bad | {uuid: f"its {uuid} is no longer there" for uuid in held - there}
+    return bad | {uuid: f"the job's {uuid} is no longer there" for uuid in held - there}
 
 
 def _problem_of(one: Member, bad: Mapping[str, str]) -> str | None:

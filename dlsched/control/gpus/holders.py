@@ -95,9 +95,9 @@ def idle_alarms(gpus: Iterable[GpuView]) -> list[Alarm]:
         for one in gpu.holders:
             if one.idle_over_s is None or gpu.reserved:
                 continue
-            holder = f"{one}{', of no job,' if one.kind is HolderKind.FOREIGN else ''}"
+            holder = f"{one}{', not a job,' if one.kind is HolderKind.FOREIGN else ''}"
             idle = f"has not used the GPU for over {render_seconds(one.idle_over_s)}"
-            text = f"GPU {gpu.fact.index}: {holder} holds {held_text(one)} and {idle}"
+            text = f"GPU {gpu.fact.index}: {holder} holds {held_text(one)} of memory and {idle}"
             alarms.append(Alarm(f"{gpu.uuid} {one}", AlarmKey.GPU_IDLE, text))
     return alarms
 

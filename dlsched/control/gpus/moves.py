@@ -37,7 +37,7 @@ def moving(state: State, decision: Decision, options: PlacementOptions) -> Movin
         if why is None and others:
             why = f"{others[0]} is being moved"
         if why is None:
-            moves[name] = (gpus, decision.why.get(name, "the policy decided so"))
+            moves[name] = (gpus, decision.why.get(name, "decided by the policy"))
         else:
             notes[name] = f"not moved: {why}"
     return Moving(moves, notes)
@@ -54,13 +54,13 @@ def _refusal(
     if not job.runs or job.operation is not None:
         return job.reason or f"it is {job.state}"
     if job.adopted:
-        return "it is adopted, and not ours to stop"
+        return "the container is adopted, so dlsched may not stop it"
     if not options.move:
         return "moves are switched off (gpus.move)"
     if (why := unmovable(spec)) is not None:
         return why
     if len(set(gpus)) != len(gpus) or len(gpus) != spec.container.gpus:
-        return f"it needs {spec.container.gpus} GPUs, not {', '.join(gpus) or 'none'}"
+        return f"the job needs {spec.container.gpus} GPUs, decided were {', '.join(gpus) or 'none'}"
     holding = [one for one in snapshot.jobs if one.state.holds]
     held = [Holder(one.spec, (*one.gpus, *one.gpus_kept)) for one in holding]
     left = rooms(snapshot.node, [*held, *begun], options)

@@ -232,7 +232,7 @@ def _closed(gpu: GpuView, options: PlacementOptions) -> str | None:
     if fact.trouble is not None:
         return fact.trouble
     if fact.compute_mode is ComputeMode.PROHIBITED:
-        return "its compute mode is prohibited"
+        return "the GPU's compute mode is prohibited"
     if others and (options.foreign == "avoid" or exclusive):
         return f"used by {_foreign(gpu)}"
     if gpu.kept_for:
@@ -311,7 +311,7 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
         shown = math.floor(100 * left_most + _ROUNDING) / 100
         text = f"needs {share:.2f} of a GPU's time, at most {shown:.2f} is left on any of {which}"
     else:
-        text = f"needs {share:.2f} of the time of {count} GPUs, so much is left on {len(free)}"
+        text = f"needs {share:.2f} of the time of {count} GPUs, which is left on {len(free)}"
         text += f" of {which}"
     shut: dict[str, list[GpuFact]] = {}
     fits = {room.gpu.uuid for room in fitting(spec, there)}

@@ -116,7 +116,7 @@ class GpuQueue:
         if self._gpu_problem is not None:
             reason = f"{reason}; not all GPUs can be observed: {self._gpu_problem}"
         if self._waiting > _ESTIMATED:
-            return Turn(f"{reason}; no estimate so far back in the queue")
+            return Turn(f"{reason}; too far back in the queue for an estimate")
         frees = {
             uuid: self._frees(spec, room)
             for uuid, room in self.left.items()
@@ -126,7 +126,7 @@ class GpuQueue:
         kept = () if self._kept & (opens or frees.keys()) else self._keep(spec, frees, opens)
         count = spec.container.gpus
         soonest = sorted(frees.values(), key=self._in_s)[:count]
-        wait = soonest[-1] if len(soonest) == count else unknown("too few GPUs are there")
+        wait = soonest[-1] if len(soonest) == count else unknown("the node has too few GPUs")
         in_s = self._in_s(wait)
         wait_s = in_s if in_s < math.inf else None
         return Turn(f"{reason}; {_when(wait_s, wait.why, reason)}", kept=kept, wait_s=wait_s)
@@ -184,7 +184,11 @@ class GpuQueue:
             if latest.at_s is None:
                 return latest
             room = given_back(room, self._holders[job])
-        return latest if fitting(spec, [room]) else unknown(f"{gpu}: others hold its memory")
+        return (
+            latest
+            if fitting(spec, [room])
+            else unknown(f"{gpu}: processes that belong to no job hold its memory")
+        )
 
     def _outlook(self, job: str) -> Forecast:
         if job not in self._outlooks:
@@ -211,7 +215,7 @@ def _ask(spec: JobSpec) -> _Ask:
 def _when(in_s: float | None, why: str, said: str) -> str:
     """The estimate as text: rounded up, and only as exact as it can be."""
     if in_s is None:
-        return "when is not known" + ("" if why in said else f": {why}")
+        return "time of start unknown" + ("" if why in said else f": {why}")
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
     rounded_s = step_s * max(1, math.ceil(in_s / step_s))
     return f"not before about {render_seconds(rounded_s)}" + (f": {why}" if why else "")

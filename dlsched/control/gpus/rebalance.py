@@ -74,9 +74,9 @@ def unmovable(spec: JobSpec) -> str | None:
     """Why a job cannot be moved, in one line; None: it can. It must declare `checkpoint` and save
     to one of its writable volumes, as all else is lost with the container."""
     if spec.checkpoint is None:
-        return "it declares no checkpoint"
+        return "the job declares no checkpoint"
     if checkpoint_volume(spec) is None:
-        return f"its checkpoint path {spec.checkpoint.path} is in none of its writable volumes"
+        return f"the job's checkpoint path {spec.checkpoint.path} is in no writable volume"
     return None
 
 

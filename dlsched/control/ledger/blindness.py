@@ -64,7 +64,7 @@ def condition(
     if target is None:
         return NEITHER
     if not fact.has_source:
-        return Condition("no source of progress is given")
+        return Condition("the job names no source of progress")
     lacks = progress.lacks
     if lacks is not None and now_s - max(began_s, lacks.since_s) > after_s:
         return Condition(lacking(target, progress))
@@ -76,7 +76,7 @@ def condition(
         return Condition(too_many_fail(max_failed_ratio))
     never = as_of_s is None or as_of_s < began_s
     if silent and never and progress.as_of_s is not None and progress.as_of_s >= began_s:
-        return Condition("reports come, a latency never")
+        return Condition("the job reports, but never a latency")
     mute = f"no report in the first {render_seconds(after_s)}"
     if not never:
         mute = f"no report for {render_seconds(after_s)}"
@@ -84,7 +84,7 @@ def condition(
         return Condition(f"{mute}: {progress.trouble}")
     log = progress.log
     if silent and never and log is not None and log.lines and not log.matched:
-        return Condition(f"{mute}: none of its lines matches the pattern")
+        return Condition(f"{mute}: none of the log's lines matches the pattern")
     if not isinstance(target, LatencyTarget):
         return Condition(mute) if silent and never else NEITHER
     request_s = max(began_s, silence.request_s or began_s)

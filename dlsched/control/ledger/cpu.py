@@ -100,7 +100,7 @@ def capacity_alarms(node: NodeFact | None, tracker: CapacityTracker) -> tuple[Al
             "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
         )
     if node.parts:
-        parts = (f"{quota} is around {_some(names)} alone" for names, quota in node.parts)
+        parts = (f"{quota} applies to {_some(names)} alone" for names, quota in node.parts)
         texts[AlarmKey.CAPACITY_UNEVEN] = f"capacity is not the same for all: {'; '.join(parts)}"
     return tuple(Alarm("node", key, text) for key, text in texts.items())
 

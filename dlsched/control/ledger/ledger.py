@@ -272,7 +272,7 @@ class Ledger:
                 statuses[name] = Lifecycle(status.state, record.refusal)
             elif status.retry and self._backs_off(record, observed.now_s):
                 wait_s = record.retry_at_s - observed.now_s
-                reason = f"{status.reason}; tried again in {wait_s:.0f} s"
+                reason = f"{status.reason}; next try in {wait_s:.0f} s"
                 statuses[name] = Lifecycle(status.state, reason)
                 continue
             elif status.retry:

@@ -66,16 +66,18 @@ def status_of(
     is a stop, until its container runs again, started by a person or a restarted engine. With
     another digest, its file was changed since, or a start was asked for."""
     if spec is None:
-        return _leaving(fact, "its file was removed")
+        return _leaving(fact, "the job's file was removed")
     runs = fact is not None and fact.state in _ALIVE
     if ended is not None and ended.digest == spec.digest and not (runs and ended.kind != "stopped"):
         return _ended(fact, ended)
     if fact is None:
         return _absent(spec, begun)
     if fact.container_digest != spec.container_digest:
-        return _leaving(fact, "its container is created again: the spec's container part changed")
+        return _leaving(fact, "the container is created again: the job file's keys for it changed")
     if ended is not None and fact.state is ContainerState.EXITED:
-        return _leaving(fact, "its container is created again: it ended, and is to run again")
+        return _leaving(
+            fact, "the container is created again: it ended, and the job is to run again"
+        )
     return _present(spec, fact, begun)
 
 
@@ -85,10 +87,10 @@ def adopted_status(spec: JobSpec, fact: ContainerFact) -> Lifecycle:
         return _present(spec, fact, None)
     match fact.state:
         case ContainerState.CREATED:
-            return Lifecycle(JobState.STOPPED, "it has not been started yet")
+            return Lifecycle(JobState.STOPPED, "the container has not been started yet")
         case ContainerState.EXITED:
             return Lifecycle(JobState.STOPPED, exit_reason(spec, fact))
-    return Lifecycle(JobState.STOPPED, f"the engine says {fact.state}")
+    return Lifecycle(JobState.STOPPED, f"the engine reports the container as {fact.state}")
 
 
 def untouched_status(fact: ContainerFact, why: str) -> Lifecycle:
@@ -128,7 +130,7 @@ def _absent(spec: JobSpec, begun: Begun | None) -> Lifecycle:
     if begun is None or begun.digest != spec.digest:
         return Lifecycle(JobState.WAITING, None, "start")
     if begun.stage == "pulled":
-        return Lifecycle(JobState.PULLING, "its image is pulled", "start")
+        return Lifecycle(JobState.PULLING, "the job's image is being pulled", "start")
     if begun.stage != "failed":
         return Lifecycle(JobState(begun.stage), begun.detail)
     if begun.retryable:
@@ -165,4 +167,4 @@ def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Lifecyc
         if fact.exit_code == 0:
             return Lifecycle(JobState.FINISHED, "exit code 0", "record")
         return Lifecycle(JobState.FAILED, exit_reason(spec, fact), "record")
-    return Lifecycle(JobState.STOPPING, f"the engine says {fact.state}")
+    return Lifecycle(JobState.STOPPING, f"the engine reports the container as {fact.state}")

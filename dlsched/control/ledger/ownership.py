@@ -95,7 +95,8 @@ def name_alarms(
         Alarm(
             fact.container_id[:12],
             AlarmKey.CONTAINER_DOUBLE,
-            f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container",
+            f"{fact.job}: container {fact.container_id[:12]} is not touched: it carries the "
+            "labels of the job's container",
         )
         for fact in doubles
     ]
@@ -118,7 +119,8 @@ def file_alarms(
         Alarm(
             job,
             AlarmKey.FILE_WAITS,
-            f"{job}: its file waits: container {one.container_id[:12]} of another has the name",
+            f"{job}: the job's file waits: another container, {one.container_id[:12]}, has the "
+            "job's name",
         )
         for job, one in sorted(waiting.items())
     ]

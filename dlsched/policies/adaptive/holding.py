@@ -211,7 +211,7 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
             f"{render_seconds(first.target_s)}"
         )
         if apart:
-            text += ", and weights do not reach its control group"
+            text += f"; {first.name} is in another control group, so weights do not help"
         why[job.name] = text
     return Held(ceilings, behind, why)
 

@@ -26,8 +26,8 @@ class AdaptiveParameters:
     end_weight: float = 1.0
     """Value of the end: above 0, or a job past its tiers would never continue."""
     patience: float = 0.05
-    """No training is expected to end later than if all shared the CPU equally by more than this
-    fraction of its time."""
+    """Largest delay of a training's expected end, as a fraction of its time if all shared the CPU
+    equally."""
     tiers_first: bool = False
     """Whether trainings below their first tier always precede those past it, and these those past
     both, whatever the marginal value: deliveries come earlier, ends later."""
@@ -36,19 +36,21 @@ class AdaptiveParameters:
     explore_points: int = 5
     """Evaluations after which a training can be ranked."""
     fits_most: int = 8
-    """Most learning curves fitted in one decision (0.5 ms each), the longest waiting first."""
+    """Most learning curves that are fitted in one decision (0.5 ms each); those that waited longest
+    come first."""
     heeds_total_steps: bool = True
     """Whether the total number of steps that a training reports is used."""
     end_over_finish: float = 1.35
-    """Without a total, the end is assumed at so many times the steps to `finish`."""
+    """For a training that reports no total: its end is assumed at this many times the steps to
+    `finish`."""
     give_up_chance: float = 0.05
     """A tier with a smaller chance of being reached before the end is given up."""
     doubt_ratio: float = 0.9
     """Initial probability that a learning curve has none of the fitted shapes: real curves stall
     or drop where the fit puts their end. It falls to 0 at the end."""
     blind_s: float = 120.0
-    """After so long without a report a training that has CPU is treated like one that never
-    reported; a service loses its ceiling until it reports again."""
+    """Seconds without a report until a training that gets CPU is treated like one that never
+    reported, and until a service has no ceiling, up to its next report."""
     slo_aim: float = 0.85
     """`slo`: with enough CPU, a service aims at this fraction of its target, a margin for noise."""
     band_aim: float = 0.95
@@ -58,7 +60,7 @@ class AdaptiveParameters:
     """`band`: the aim for a quantile: the middle of the whole band on a logarithmic scale, since
     estimates of a quantile are too inexact for half a band."""
     retry_s: float = 120.0
-    """More CPU that did not make a service faster is not tried again for so long."""
+    """Seconds until more CPU is tried again for a service that it did not make faster."""
 
     def __post_init__(self) -> None:
         one_of(MODES, self, "mode")

@@ -198,7 +198,7 @@ class AdaptivePolicy:
 
 def _why_even(parts: Divided) -> dict[str, str]:
     """The reasons of services that weigh an equal share."""
-    why = "it uses more than it is known to need, so it weighs an equal share"
+    why = "the job uses more CPU than it is known to need, so its weight is that of an equal share"
     known = parts.services.why
     return {name: f"{known[name]}; {why}" for name in parts.greedy if name in known}
 

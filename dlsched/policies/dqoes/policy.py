@@ -42,8 +42,8 @@ class DqoesParameters:
     """Exponent of (measured / target) in one step. Closed-loop latency is about work / limit, for
     which 1 is exact; below 1 allows for queues, whose latency responds more steeply."""
     starved_gain: float = 0.05
-    """Exponent by which the need of a job left out by triage may fall. A starved job shows the
-    least that it needs; to believe that would let it in and out for ever."""
+    """Exponent by which the assumed need of a job left out by triage may fall. A starved job seems
+    to need little; to believe that would let the job in and out for ever."""
     step_ratio: float = 2.0
     """Largest factor of one step, so that one bad window does not change a limit too far."""
     noise_sigmas: float = 2.0
@@ -60,8 +60,8 @@ class DqoesParameters:
     squeeze_ratio: float = 0.05
     """How far into the slow half of the band jobs are placed when not all fit, as a ratio."""
     keep_ratio: float = 0.8
-    """Hysteresis of triage: factor on the price of a job that was satisfied last time, so that two
-    jobs of similar price do not alternate."""
+    """Hysteresis of triage, which leaves out the jobs that need most: factor on the need of a job
+    that was satisfied last time, below 1, so that two similar jobs do not alternate."""
     floor_ratio: float = 0.05
     """Lowest limit as a ratio of an equal share: enough to keep measuring."""
     retry_s: float = 120.0
@@ -212,7 +212,7 @@ class DqoesPolicy:
             change = f"{_cores(job)} -> {snapshot.resource.amount(cores)}"
             why[job.name] = f"{readings[job.name].text}: {change}"
             if want.hopeless_until_s > snapshot.now_s:
-                why[job.name] += "; more does not help it"
+                why[job.name] += "; more does not help the job"
             elif not kept:
                 needs = snapshot.resource.amount(want.wanted_cores)
                 short = f"too much while {snapshot.resource.name} is short"
@@ -222,8 +222,8 @@ class DqoesPolicy:
         limits |= fair_shares(others, capacity - math.fsum(limits.values()))
         for job in others:
             why[job.name] = (
-                f"no latency target: {snapshot.resource.amount(limits[job.name])}, its fair share "
-                f"of {shares[job.name]:.3f} and idle {snapshot.resource.name}"
+                f"no latency target: {snapshot.resource.amount(limits[job.name])}, the fair "
+                f"share of {shares[job.name]:.3f} and idle {snapshot.resource.name}"
             )
         # A job that restarts or was paused continues with its last need.
         names = sorted(job.name for job in snapshot.jobs if not job.runs)
@@ -384,11 +384,11 @@ def _of_open_loop(want: DqoesJob, now_s: float, resource: Resource) -> str:
     if not want.is_open:
         return ""
     late = resource.amount(want.late_cores)
-    queued = f", as they did with {late}" if now_s < want.late_until_s else ""
+    queued = f", as under {late}" if now_s < want.late_until_s else ""
     return (
-        "; its requests may not wait for answers (an open loop): they then queue up without bound "
-        f"under a limit near what it needs{queued}; policy adaptive in mode slo sets none while "
-        "there is room"
+        "; requests may arrive without waiting for answers (an open loop) and queue up "
+        f"without bound under a limit near the job's need{queued}; policy adaptive in mode slo "
+        "sets no limit while there is room"
     )
 
 

@@ -127,7 +127,7 @@ class FlowConPolicy:
             name, g = job.name, growth.get(job.name)
             stands = known[name].stands if name in known else None
             text = f"{stands or 'latency target'}, "
-            text += "no growth to judge by" if g is None else f"G {g:.4f} of {whole:.4f}"
+            text += "no growth is measured yet" if g is None else f"G {g:.4f} of {whole:.4f}"
             if lift:
                 limits[name], does = None, "all have converged, no ceiling"
             elif whole == 0:

@@ -86,7 +86,7 @@ class LimitFiles:
         try:
             folders = group_folders(pid, proc, container=container)
         except ValueError as error:
-            raise OSError(f"/proc/{pid}/cgroup is not understood") from error
+            raise OSError(f"/proc/{pid}/cgroup has an unknown format") from error
         if container.encode() not in self._groups:
             raise ProcessLookupError(f"process {pid} is not of container {container[:12]}")
         self.v2 = "cpu" not in folders
@@ -132,7 +132,7 @@ class LimitFiles:
         """Set the burst, which the kernel refuses above the quota. Raises OSError."""
         path = self.burst_file
         if path is None:
-            raise FileNotFoundError("the kernel knows no burst")
+            raise FileNotFoundError("the kernel has no CPU burst")
         path.write_text(str(burst_us), encoding="ascii")
 
     def write_idle(self, idle: bool) -> None:
@@ -159,7 +159,7 @@ class LimitFiles:
 
     def _write(self, name: str, text: str) -> None:
         if name not in self._paths:
-            raise FileNotFoundError(f"its control group has no {name}")
+            raise FileNotFoundError(f"the control group has no {name}")
         self._paths[name].write_text(text, encoding="ascii")
 
 

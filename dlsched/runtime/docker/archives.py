@@ -55,11 +55,11 @@ def carried(chunks: Iterable[bytes], top: str, most_bytes: int) -> Iterator[byte
         name = tree.admit(entry)
         left -= _room(entry.size)
         if left < 0:
-            raise Unfit(f"it is larger than {render_bytes(most_bytes)}")
+            raise Unfit(f"the archive is larger than {render_bytes(most_bytes)}")
         yield _header(entry, posixpath.normpath(posixpath.join(top, name)), top)
         yield from source.data(entry.size)
     if tree.empty:
-        raise Unfit("there is nothing in it")
+        raise Unfit("the archive is empty")
     yield _END * 2
 
 
@@ -74,7 +74,7 @@ class _Source:
         """Exactly so many, which fit into memory."""
         parts = b"".join(self._parts(size))
         if len(parts) != size:
-            raise Unfit("it ends in the middle")
+            raise Unfit("the archive ends in the middle of an entry")
         return parts
 
     def data(self, size: int) -> Iterator[bytes]:
@@ -85,7 +85,7 @@ class _Source:
             yield part
         padding = _room(size) - BLOCKSIZE - size
         if passed != size:
-            raise Unfit("it ends in the middle")
+            raise Unfit("the archive ends in the middle of an entry")
         self.take(padding)
         yield b"\0" * padding
 
@@ -111,12 +111,14 @@ def _entries(source: _Source) -> Iterator[TarInfo]:
         block = source.take(BLOCKSIZE)
         if block == _END:
             if extra or source.take(BLOCKSIZE) != _END:
-                raise Unfit("it has no proper end")
+                raise Unfit("the archive has no end mark")
             return
         try:
             entry = TarInfo.frombuf(block, *_CODING)
         except (tarfile.HeaderError, ValueError) as error:
-            raise Unfit(f"one of its headers is not understood: {shown(str(error))}") from error
+            raise Unfit(
+                f"a header of the archive is not understood: {shown(str(error))}"
+            ) from error
         if entry.size < 0:
             raise Unfit(f"{shown(entry.name)} has a size below zero")
         if (key := _LONG.get(entry.type)) is not None:
@@ -128,7 +130,7 @@ def _entries(source: _Source) -> Iterator[TarInfo]:
             _apply(extra, entry)
             extra = {}
             yield entry
-    raise Unfit(f"it has more than {MOST_ENTRIES} entries")
+    raise Unfit(f"the archive has more than {MOST_ENTRIES} entries")
 
 
 _LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
@@ -136,7 +138,7 @@ _LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 
 def _extra_of(source: _Source, entry: TarInfo) -> bytes:
     if entry.size > MOST_EXTRA_BYTES:
-        raise Unfit(f"one of its names or attributes is longer than {MOST_EXTRA_BYTES} bytes")
+        raise Unfit(f"a name or attribute in the archive is longer than {MOST_EXTRA_BYTES} bytes")
     return source.take(_room(entry.size) - BLOCKSIZE)[: entry.size]
 
 
@@ -149,10 +151,10 @@ def _attributes(text: bytes) -> dict[str, str]:
         end = at + int(digits) if digits.isdigit() and len(digits) < 6 else 0
         line = text[at + len(digits) + 1 : end]
         if end > len(text) or not line.endswith(b"\n") or b"=" not in line:
-            raise Unfit("its extended attributes are not understood")
+            raise Unfit("the archive's extended attributes are not understood")
         key, _, value = line[:-1].decode(*_CODING).partition("=")
         if key.startswith("GNU.sparse"):
-            raise Unfit("it has a sparse file, which is not carried")
+            raise Unfit("the archive has a sparse file, which is not carried")
         found[key] = value
         at = end
     return found
@@ -201,7 +203,7 @@ class _Tree:
         elif entry.type in _FILES:
             self._files.add(name)
             if entry.mode & _RUNS_AS_OWNER:
-                raise Unfit(f"{shown(name)} would run with its owner's rights (setuid, setgid)")
+                raise Unfit(f"{shown(name)} is a program with setuid or setgid")
             entry.mode &= 0o777
         elif entry.issym():
             self._links.add(name)
@@ -209,13 +211,13 @@ class _Tree:
         elif entry.islnk():
             entry.linkname = self._below(entry.linkname, folder=False)
             if entry.linkname not in self._files:
-                raise Unfit(f"the link {shown(name)} leads to no file before it")
+                raise Unfit(f"the link {shown(name)} leads to no earlier file of the archive")
             self._links.add(name)
         else:
             kind = _KINDS.get(entry.type, "of an unknown kind")
             raise Unfit(f"{shown(name)} is {kind}, which is not carried")
         if entry.type not in _FILES and entry.size:
-            raise Unfit(f"{shown(name)} is no file, but has content")
+            raise Unfit(f"{shown(name)} is not a file, but has content")
         if not (0 <= entry.uid <= MOST_ID and 0 <= entry.gid <= MOST_ID):
             raise Unfit(f"{shown(name)} belongs to user {entry.uid}, group {entry.gid}")
         entry.mtime = min(max(int(entry.mtime), 0), _MTIME_MAX)
@@ -224,11 +226,11 @@ class _Tree:
     def _below(self, name: str, folder: bool) -> str:
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/"):
-            raise Unfit(f"{shown(name)} is an absolute name")
+            raise Unfit(f"{shown(name)} is an absolute path")
         if ".." in parts:
             raise Unfit(f"{shown(name)} leads upwards")
         if "\0" in name or not parts:
-            raise Unfit(f"{shown(name)} is no name")
+            raise Unfit(f"{shown(name)} is not a valid file name")
         if self._top is None:
             if not folder or len(parts) != 1:
                 raise Unfit(f"{shown(name)} comes first, where one folder should")
@@ -247,11 +249,13 @@ class _Tree:
             raise Unfit(f"{shown(name)} is longer than {MOST_NAME_BYTES} bytes")
         self._names_bytes += length
         if self._names_bytes > MOST_NAMES_BYTES:
-            raise Unfit(f"its names are longer than {render_bytes(MOST_NAMES_BYTES)} together")
+            raise Unfit(
+                f"the archive's names are longer than {render_bytes(MOST_NAMES_BYTES)} together"
+            )
         if name in self._folders or name in self._files or name in self._links:
-            raise Unfit(f"{shown(name)} is in it twice")
+            raise Unfit(f"{shown(name)} is in the archive twice")
         if len(self._folders) + len(self._files) + len(self._links) >= MOST_ENTRIES:
-            raise Unfit(f"it has more than {MOST_ENTRIES} entries")
+            raise Unfit(f"the archive has more than {MOST_ENTRIES} entries")
         folder = posixpath.dirname(name) or "."
         if name != "." and folder not in self._folders:
             raise Unfit(f"{shown(name)} comes before its folder")
@@ -260,7 +264,10 @@ class _Tree:
         parts = [part for part in to.split("/") if part not in ("", ".")]
         up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
         if to.startswith("/") or ".." in parts[up:] or up > name.count("/") or not to or "\0" in to:
-            raise Unfit(f"the link {shown(name)} leads to {shown(to)}, which may be outside")
+            raise Unfit(
+                f"the link {shown(name)} leads to {shown(to)}, which may be outside the archive's "
+                "folder"
+            )
 
 
 def _header(entry: TarInfo, name: str, top: str) -> bytes:

@@ -83,9 +83,9 @@ def pack(
 
 def _check(size_bytes: int, most_bytes: int, withdrawn: Callable[[], bool]) -> None:
     if withdrawn():
-        raise Withdrawn("it is not wanted any more")
+        raise Withdrawn("the checkpoint is not needed any more")
     if size_bytes > most_bytes:
-        raise Unfit(f"it is larger than {render_bytes(most_bytes)}")
+        raise Unfit(f"the checkpoint is larger than {render_bytes(most_bytes)}")
 
 
 def remove_archive(archive: Path) -> None:
@@ -124,7 +124,7 @@ def size_of(engine: Engine, container: str, path: str) -> int:
     except EngineRefused as error:
         if error.status != 404:
             raise
-        raise NotShared(f"its checkpoint {path} is not there") from error
+        raise NotShared(f"the job's checkpoint {path} does not exist") from error
     return 0 if found.mode & _FOLDER else found.size_bytes
 
 
@@ -133,7 +133,9 @@ def check_shown(engine: Engine, container: str, path: str, size_bytes: int) -> N
     found = size_of(engine, container, path)
     if found != size_bytes:
         size, expected = render_bytes(found), render_bytes(size_bytes)
-        raise NotShared(f"its checkpoint {path} has {size} here, {expected} where it was saved")
+        raise NotShared(
+            f"the job's checkpoint {path} has {size} here, but {expected} on the node that saved it"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +295,7 @@ def _kept(spec: JobSpec) -> MountedVolume:
     kept = checkpoint_volume(spec)
     if kept is None:
         path = None if spec.checkpoint is None else spec.checkpoint.path
-        raise ValueError(f"its checkpoint path {path} is in none of its writable volumes")
+        raise ValueError(f"the job's checkpoint path {path} is in no writable volume")
     return kept
 
 

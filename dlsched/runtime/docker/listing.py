@@ -240,7 +240,9 @@ class Listings:
             if error.status == 404:
                 return None
             if last is None:
-                self._claims.leave(container, f"the engine cannot describe it: {error.reason}")
+                self._claims.leave(
+                    container, f"the engine cannot describe the container: {error.reason}"
+                )
             return last
         except EngineUnavailable:
             self._engine.ping()  # raises it too, unless only this container keeps the engine busy
@@ -251,8 +253,11 @@ class Listings:
             raise
         except Exception as error:  # one container's labels never hide the others
             log.debug("%s: its description cannot be judged", container, exc_info=True)
-            why = f"its description cannot be read, by a fault of dlsched ({unexpected(error)})"
-            self._claims.leave(container, f"{why}: please report it")
+            why = (
+                "the container's description cannot be read, by a fault of dlsched "
+                f"({unexpected(error)})"
+            )
+            self._claims.leave(container, f"{why}: please report this")
             return last
 
     def _complain(self, call: _Pending) -> None:

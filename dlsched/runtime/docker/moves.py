@@ -130,8 +130,8 @@ class Moves:
         """Why the job must not get another container; None: it may."""
         one = self.machine.job(job)
         if one.move is not None and one.move.departure is not None and not one.move.is_away:
-            return "it is leaving for another node, or returns"
-        return None if one.away is None or one.away.cleared else "it left for another node"
+            return "the job is moving to another node, or back"
+        return None if one.away is None or one.away.cleared else "the job moved to another node"
 
     # ------------------------------------------------------------------ what is done
 
@@ -142,7 +142,7 @@ class Moves:
             return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
         until_s, why = one.given_up or (0.0, "")
         if now_s < until_s:
-            return Outcome(action, "failed", f"{why}; not tried again for {until_s - now_s:.0f} s")
+            return Outcome(action, "failed", f"{why}; next try in {until_s - now_s:.0f} s")
         if described.state is not ContainerState.RUNNING or self.winding_up:
             why = str(AGENT_ENDS) if self.winding_up else f"it is {described.state}"
             return Outcome(action, "failed", why)
@@ -249,7 +249,7 @@ class Moves:
         departure = Departure(archive, checkpoint, most_bytes, limits)
         described, ended = self.watches.of_job(job), LeavingPhase.ENDED
         if described is None or described.state in (ContainerState.EXITED, ContainerState.DEAD):
-            self.turn(job, lambda turn: turn.refuse(departure, ended, "it ended by itself"))
+            self.turn(job, lambda turn: turn.refuse(departure, ended, "the job ended by itself"))
         elif (why := self._unable(described)) is not None:
             self.turn(job, lambda turn: turn.refuse(departure, LeavingPhase.REFUSED, why))
         else:
@@ -316,15 +316,15 @@ class Moves:
 
     def _unable(self, described: Inspected) -> str | None:
         if described.adopted is not None:
-            return "another program started it"
+            return "another program started the container"
         if described.state is not ContainerState.RUNNING:
             return f"it is {described.state}"
         if self.winding_up:
-            return "the agent ends"
+            return "dlsched is ending"
         if (operation := self.operation(described.job, self.instance.clock.now_s())) is not None:
             return f"operation under way: {operation}"
         if self.holds(described.job):
-            return "what an earlier move left of it is not removed yet"
+            return "the old container of an earlier move is not removed yet"
         return self.bars(described)
 
 

@@ -79,7 +79,7 @@ def open_sources(
     def follow(from_start: bool) -> LogStream:
         # After a lost connection it may run again already: that output is another reader's.
         if not from_start and _pid(outside.inspect(container)) != pid:
-            raise Unanswered("this start has ended")
+            raise Unanswered("this run of the container has ended")
         return outside.follow(container, news_from_s if from_start else None)
 
     for source in sources:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dlsched.config.setting_values import engine_address
 
 _UNIX = "unix://"
-_ELSEWHERE = "name another address (DOCKER_HOST, setting engine.host)"
+_ELSEWHERE = "set another address (DOCKER_HOST, setting engine.host)"
 
 
 def remedy(host: str) -> str:
@@ -36,9 +36,9 @@ def out_of_reach(host: str) -> str | None:
     if os.access(socket, os.R_OK | os.W_OK):
         return None
     if facts.st_gid == 0 or not facts.st_mode & 0o020:
-        return "run as root: its socket is open to root alone"
+        return "run as root: only root may use the engine's socket"
     try:
         group = grp.getgrgid(facts.st_gid).gr_name
     except KeyError:
-        return f"run as root, or as a member of its socket's group (gid {facts.st_gid})"
+        return f"run as root, or as a member of the engine socket's group (gid {facts.st_gid})"
     return f"run as root, or join group {group} (sudo usermod -aG {group} USER) and log in again"

@@ -255,7 +255,12 @@ class DockerRuntime:
             return Outcome(action, "failed", f"operation under way: {operation}")
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
-                return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
+                return Outcome(
+                    action,
+                    "failed",
+                    "adopted: dlsched may not end the container",
+                    retryable=False,
+                )
             self._changed.add(action.container_id)
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:

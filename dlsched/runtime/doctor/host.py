@@ -61,7 +61,10 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("idle", "warn", line, "Linux 5.15 or later")
     if v1:
         if (proc / "self" / "schedstat").exists():
-            line = "cgroup v1 reports none by container; services' threads show how long they wait"
+            line = (
+                "cgroup v1 reports no pressure by container; services' threads show how long they "
+                "wait"
+            )
             yield Finding("pressure", "ok", line)
         else:
             line = (
@@ -97,11 +100,14 @@ def clock(
     then: Moment, now: Moment, *, synchronised: bool, source_file: Path = CLOCK_SOURCE
 ) -> Finding:
     """How the clocks ran between two moments."""
-    source = _text(source_file) or "an unknown source"
+    source = _text(source_file) or "an unknown clock source"
     jump_s = (now.wall_s - then.wall_s) - (now.monotonic_s - then.monotonic_s)
     if abs(jump_s) > JUMP_S:
         line = f"the wall clock jumped by {jump_s:+.2f} s during this check"
-        remedy = "let it slew; decisions go by the monotonic clock, only times shown are wrong"
+        remedy = (
+            "let NTP adjust the clock slowly; decisions use the monotonic clock, only times shown "
+            "are wrong"
+        )
         return Finding("clock", "warn", line, remedy)
     if source in _COARSE:
         line = f"monotonic from {source}, which is coarse"
@@ -138,18 +144,21 @@ def capacity(
     if around.outside_s:
         so_far = f"throttled from outside, for {around.outside_s:.1f} s since boot"
         line = f"capacity unknown: {so_far}; {line}"
-        remedy = "a CPU quota that is not visible here: ask who runs the host, set capacity"
+        remedy = (
+            "a CPU quota outside this host, which dlsched cannot see: ask the host's provider, "
+            "then set capacity"
+        )
         return Finding("capacity", "warn", line, remedy)
     if around.parts:
         (names, quota), *_ = around.parts
-        line += f"; {quota} is around {', '.join(names)} alone, and not divided"
+        line += f"; {quota} applies to {', '.join(names)} alone, and is not divided"
         return Finding("capacity", "warn", line, "raise that quota, or set capacity to it")
     if around.cpus is None and engine_cpus is not None and engine_cpus != there:
         line += f"; the engine's containers have {engine_cpus} CPUs, and this process {there:g}"
         remedy = "give dlsched the same CPUs (affinity, cpuset), or set capacity to a number"
         return Finding("capacity", "warn", line, remedy)
     if capacity_cores is None and cores < there and cpu.bound_by is None:
-        line += "; two threads of a core are not two cores: capacity: cores counts those"
+        line += "; two threads of one core do less than two cores: `capacity: cores` counts cores"
     return Finding("capacity", "ok", line)
 
 
@@ -157,10 +166,12 @@ def descriptors(max_jobs: int) -> Finding:
     """Whether the limit of open files suffices."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
-    line = f"{most} may be open; {max_jobs} jobs take up to {wanted}"
+    line = f"{most} files may be open; {max_jobs} jobs need up to {wanted}"
     if most == resource.RLIM_INFINITY or most >= wanted:
         return Finding("files", "ok", line)
-    return Finding("files", "warn", line, f"raise it (LimitNOFILE={wanted}), or lower max_jobs")
+    return Finding(
+        "files", "warn", line, f"raise that limit (LimitNOFILE={wanted}), or lower max_jobs"
+    )
 
 
 def folder(what: str, path: Path) -> Finding:
@@ -174,7 +185,9 @@ def folder(what: str, path: Path) -> Finding:
     parent = next(above for above in path.absolute().parents if above.exists())
     if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
         return Finding(what, "ok", f"{path} will be created")
-    return Finding(what, "fail", f"{path} is no folder, and cannot be created in {parent}", remedy)
+    return Finding(
+        what, "fail", f"{path} does not exist, and cannot be created in {parent}", remedy
+    )
 
 
 def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
@@ -186,7 +199,7 @@ def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
         except KeyError:
             line = f"{path.name}: there is no group {group}, so only root may connect"
             return Finding(
-                "sockets", "warn", line, f"groupadd --system {group}, or {setting}: null"
+                "sockets", "warn", line, f"run `groupadd --system {group}`, or set {setting}: null"
             )
     users = "root only" if group is None else f"root and group {group}"
     line = f"{path.name}: for {users} ({serves})"
@@ -196,10 +209,15 @@ def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
         return Finding("sockets", "ok", f"{line}, while the daemon runs")
     if group is not None and facts.st_gid != wanted:
         line = f"{path.name}: belongs to gid {facts.st_gid}, not to group {group}"
-        return Finding("sockets", "warn", line, "restart the daemon with the right to give it away")
+        return Finding(
+            "sockets",
+            "warn",
+            line,
+            "restart the daemon as a user who may give the socket to that group",
+        )
     if facts.st_mode & 0o007:
         line = f"{path.name}: every user may connect (mode {facts.st_mode & 0o777:o})"
-        return Finding("sockets", "fail", line, f"chmod o= {path}; restart the daemon")
+        return Finding("sockets", "fail", line, f"run `chmod o= {path}`, and restart the daemon")
     return Finding("sockets", "ok", line)
 
 
@@ -217,7 +235,9 @@ def unit(running: Path = SYSTEMD) -> Finding:
             check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("systemd", "warn", f"systemctl fails: {error}", "run it as root")
+        return Finding(
+            "systemd", "warn", f"systemctl fails: {error}", "run `dlsched doctor` as root"
+        )
     return unit_state(dict(line.partition("=")[::2] for line in properties.splitlines()))
 
 
@@ -233,7 +253,7 @@ def unit_state(properties: dict[str, str]) -> Finding:
     if active == "failed":
         return Finding("systemd", "fail", f"{line}, {properties.get('Result', '?')}", advice)
     if restarts not in ("", "0"):
-        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by itself", advice)
+        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by systemd", advice)
     if active != "active":
         return Finding("systemd", "warn", line, f"systemctl enable --now {UNIT}")
     return Finding("systemd", "ok", line)

@@ -46,7 +46,7 @@ _UNSEEN = (
     "GPUs are used by processes that are not visible from here, so their containers are unknown:"
     " an agent in a container needs --pid=host"
 )
-_VANISHED = "the driver does not list it any more"
+_VANISHED = "the driver does not list the GPU any more"
 _UNLOADED = "the GPU driver is not loaded any more"
 
 

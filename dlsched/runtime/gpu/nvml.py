@@ -108,12 +108,12 @@ class Nvml(Protocol):
 
 _LOST = "fell off the bus (GPU is lost)"
 _RESET = "needs a reset"
-NO_MEMORY = "the driver does not report how much memory it has"
-NO_INSTANCE = "MIG is on, and it has no instance"
+NO_MEMORY = "the driver does not report the GPU's memory"
+NO_INSTANCE = "MIG is on, and the GPU has no instance"
 _REMEDIES = {
-    _LOST: "look for Xid in `dmesg`; nvidia-smi --gpu-reset, or reboot",
-    _RESET: "nvidia-smi --gpu-reset, or reboot",
-    NO_INSTANCE: "nvidia-smi mig -cgi, or switch MIG off",
+    _LOST: "look for Xid in `dmesg`; run `nvidia-smi --gpu-reset`, or reboot",
+    _RESET: "run `nvidia-smi --gpu-reset`, or reboot",
+    NO_INSTANCE: "run `nvidia-smi mig -cgi`, or switch MIG off",
 }
 
 

@@ -62,12 +62,12 @@ def refused_after(refused: Refused | None, ended: Ended) -> Refused | None:
     """What is refused after the end of a call."""
     call, error = ended.call, ended.error
     if isinstance(call, Examine) and error is None:
-        why = None if ended.result is None else f"left as it is: {ended.result}"
+        why = None if ended.result is None else f"limits not changed: {ended.result}"
         return None if why is None else _refused(call.described, why, ended.at_s)
     if isinstance(call, GiveBack) and isinstance(back := ended.result, GivenBack):
         if back.failure is None:
             return None
-        why = f"not given back: {back.failure}"
+        why = f"limits not given back: {back.failure}"
         return replace(_refused(call.described, why, ended.at_s), not_given_back=back.failure)
     if isinstance(call, SetLimits):
         if isinstance(error, Untouchable):

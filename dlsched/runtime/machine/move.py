@@ -53,13 +53,13 @@ class Step(StrEnum):
     FOUND = "one cycle, in which its job can be removed"
     ASKED = "saves itself"
     ENDING = "ends"
-    MAKING = "its new container is made"
+    MAKING = "makes the new container"
     WATCHED = "waits for its first report"
-    PACKING = "its checkpoint is packed"
-    AWAY = "it is set aside"
-    CLEARING = "its old container is removed"
-    UNDOING = "its new container is removed"
-    RETURNING = "it is started again"
+    PACKING = "packs the checkpoint"
+    AWAY = "stopped, until the other node has it"
+    CLEARING = "removes the old container"
+    UNDOING = "removes the new container"
+    RETURNING = "starts the old container again"
 
 
 TABLE: Mapping[Step, frozenset[Step]] = {
@@ -90,9 +90,9 @@ class Reason:
         return self.text
 
 
-GIVEN_BACK = Reason("it stays on this node", agent_ended=True)
-CUT_SHORT = Reason("the agent ended in the middle of it", agent_ended=True)
-AGENT_ENDS = Reason("the agent ends", agent_ended=True)
+GIVEN_BACK = Reason("the job stays on this node", agent_ended=True)
+CUT_SHORT = Reason("dlsched ended in the middle of the move", agent_ended=True)
+AGENT_ENDS = Reason("dlsched is ending", agent_ended=True)
 
 
 SAVING = Leaving(LeavingPhase.SAVING)
@@ -356,7 +356,7 @@ class Turn:
         forsaken = self.job.forsaken | {move.old.container_id}
         self.job = replace(self.job, move=None, forsaken=forsaken)
         if move.departure is not None:
-            self._stays(move.departure, LeavingPhase.ENDED, "it was removed")
+            self._stays(move.departure, LeavingPhase.ENDED, "the job was removed")
 
     def change(self, *, held: bool, cleared: bool) -> None:
         """What leaves, or has left, is to be removed where it is cleared; else it is to return.
@@ -489,7 +489,7 @@ class Turn:
             if departure.over:
                 self.drop(departure)
             elif move.step is not Step.AWAY:
-                self._stays(departure, LeavingPhase.ENDED, "its container is gone")
+                self._stays(departure, LeavingPhase.ENDED, "the job's container is gone")
         elif move.step is Step.CLEARING:
             self.job = replace(self.job, given_up=None)
             self.made.append(Say(f"{self.job.name}: moved"))
@@ -554,17 +554,17 @@ class Turn:
                 self._saved(saved)
             else:
                 where = f"{one_line(saved.path)[:200]}, not below {checkpoint.path}"
-                self._give_up(f"not moved: it saved itself at {where}")
+                self._give_up(f"not moved: the job saved itself at {where}")
         elif checkpoint is None or move.old.state not in RUNS:
-            self._give_up("not moved: it ended by itself", 0.0, LeavingPhase.ENDED)
+            self._give_up("not moved: the job ended by itself", 0.0, LeavingPhase.ENDED)
         elif (why := move.failed) is not None:
-            self._give_up(f"not moved: it cannot be asked to save itself: {why}")
+            self._give_up(f"not moved: the job cannot be asked to save itself: {why}")
         elif self.now_s >= max(move.since_s, move.called_s) + checkpoint.timeout_s:
             if move.action is not None and move.action.saved_before:
                 self._saved(None)  # without its GPU it saves nothing more
                 return
             waited = f"{checkpoint.timeout_s:g} s"
-            self._give_up(f"not moved: it acknowledged no checkpoint within {waited}")
+            self._give_up(f"not moved: the job acknowledged no checkpoint within {waited}")
         elif not move.polls:
             self._set(polls=True)
             self._beside("poll", f"{self.job.name}: saves itself")
@@ -593,8 +593,8 @@ class Turn:
                 self._enter(Step.MAKING)
                 self._do("replace", move.old, move.action.start)
         elif not view.aside:
-            why = move.failed or "it was renamed"
-            self._give_up(f"not moved: its container cannot be set aside: {why}")
+            why = move.failed or "another program renamed it"
+            self._give_up(f"not moved: the job's container cannot be renamed: {why}")
         elif move.failed is not None:
             self._do("end_old", move.old, move.stop)
         elif cut is not None or self.now_s >= (move.kill_at_s or 0.0):
@@ -615,9 +615,9 @@ class Turn:
         move, departure = self._move, self._move.departure
         failure = self._cut_short(view.winding_up)
         if failure is None and move.old.state in RUNS:
-            failure = Reason("another program started it")
+            failure = Reason("another program started the container")
         if failure is None and (why := move.failed) is not None:
-            failure = Reason(f"its checkpoint cannot be handed over: {why}")
+            failure = Reason(f"the job's checkpoint cannot be handed over: {why}")
         assert departure is not None and move.ended is not None
         if departure.cleared:
             self._finish()
@@ -636,7 +636,9 @@ class Turn:
             )
             self._departure(departure, leaving=leaving)
             bytes_ = packed.size_bytes
-            self.made.append(Say(f"{self.job.name}: left, its checkpoint has {bytes_} bytes"))
+            self.made.append(
+                Say(f"{self.job.name}: left for another node, its checkpoint has {bytes_} bytes")
+            )
 
     def _away(self, view: View) -> None:
         departure = self._move.departure
@@ -652,22 +654,22 @@ class Turn:
         if (why := self._move.failed) is None:
             self._enter(Step.WATCHED)
         else:
-            self._undo(view, Reason(f"its new container cannot be started: {why}"))
+            self._undo(view, Reason(f"the job's new container cannot be started: {why}"))
 
     def _watched(self, view: View) -> None:
         move, heir = self._move, view.heir
         up_s, failure = self.now_s - move.since_s, None
         target = move.action is None or move.action.start.spec.target is not None
         if heir is None:
-            failure = "its new container is gone"
+            failure = "the job's new container is gone"
         elif heir.state is ContainerState.EXITED and heir.exit_code == 0:
             self._finish()  # the job has finished there
         elif heir.state not in RUNS or heir.restarts > 0:
-            failure = f"its new container {_end_of(heir)}"
+            failure = f"the job's new container {_end_of(heir)}"
         elif _has_reported(view.fact, heir) or (up_s >= STAYS_UP_S and not target):
             self._finish()
         elif up_s >= REPORT_WITHIN_S:
-            failure = f"its new container reported nothing within {REPORT_WITHIN_S:g} s"
+            failure = f"the job's new container reported nothing within {REPORT_WITHIN_S:g} s"
         elif move.old.state in RUNS:  # started by another program: there must not be two
             self._kill_old()
         if failure is not None:
@@ -700,7 +702,9 @@ class Turn:
             self._return()
         else:
             if move.returns == RETURNS:
-                failure = Reason(f"{move.failure}; and it cannot be started again: {why}")
+                failure = Reason(
+                    f"{move.failure}; and the old container cannot be started again: {why}"
+                )
                 self._set(returns=move.returns + 1, failure=failure)
             self._do("name", move.old)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dlsched.model.errors import DlschedError
 from dlsched.model.units import plain_text
 
-ELSEWHERE = "another dlsched instance on this host has it"
+ELSEWHERE = "another dlsched instance on this host has the container"
 
 
 class Untouchable(DlschedError):

@@ -19,25 +19,25 @@ class Step(StrEnum):
     """What a stop is doing, or waiting for."""
 
     ASKING = "sends its signal"
-    UNASKED = "its signal was not sent"
+    UNASKED = "the signal was not sent"
     GRACE = "waits for its end"
     KILLING = "sends SIGKILL"
     KILLED = "waits for its end, after SIGKILL"
     REMOVING = "removes it"
     REMOVED = "waits for a listing without it"
-    UNREMOVED = "it was not removed"
+    UNREMOVED = "was not removed"
     OVER = "is over, or begins again with the next action of the plan"
 
 
 class Sign(StrEnum):
     """What happened to the container or to the call under way."""
 
-    DONE = "the call is done"
-    FAILED = "the call failed"
-    RUNS = "it runs"
-    OVERDUE = "it runs, and its time is over"
-    ENDED = "it has ended"
-    GOING = "the engine is removing it"
+    DONE = "the call to the engine is done"
+    FAILED = "the call to the engine failed"
+    RUNS = "the container runs"
+    OVERDUE = "the container runs past its grace time"
+    ENDED = "the container has ended"
+    GOING = "the engine is removing the container"
 
 
 TABLE: Mapping[Step, Mapping[Sign, Step]] = {
@@ -109,8 +109,8 @@ def operation(stop: Stop, now_s: float) -> Operation:
     if stop.step in (Step.REMOVING, Step.REMOVED, Step.UNREMOVED):
         return Operation(OperationKind.REMOVING, "removing")
     if stop.step in (Step.KILLING, Step.KILLED):
-        return Operation(OperationKind.STOPPING, "stopping (killed: its grace is over)")
+        return Operation(OperationKind.STOPPING, "stopping (killed: the grace time is over)")
     left_s = stop.action.stop.grace_s
     if stop.kill_at_s is not None:
         left_s = max(0.0, stop.kill_at_s - now_s)
-    return Operation(OperationKind.STOPPING, f"stopping ({left_s:.0f} s of grace left)")
+    return Operation(OperationKind.STOPPING, f"stopping ({left_s:.0f} s of grace time left)")

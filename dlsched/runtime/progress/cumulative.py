@@ -46,7 +46,7 @@ class Cumulative:
         if self.is_behind(before):
             return self
         if before.edges and self.edges.keys() != before.edges.keys():
-            raise ValueError("its bounds changed")
+            raise ValueError("the bounds of its buckets changed")
         return Cumulative(
             self.requests - before.requests,
             None if self.total is None else self.total - (before.total or 0.0),
@@ -122,7 +122,7 @@ def _fault(one: Cumulative) -> str | None:
     if one.count is not None and math.inf in one.edges:
         apart = abs(one.count - one.edges[math.inf])
         if apart > max(BETWEEN_LINES, BETWEEN_LINES_RATIO * one.count):
-            return "its count is not that of its buckets"
+            return "its count is not the sum of its buckets"
     return None
 
 
@@ -146,7 +146,7 @@ def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
     spans = tuple(_spans(added, unit_s))
     number = sum(count for _, _, count in spans) if spans else round(added.count or 0.0)
     if number > MOST_REQUESTS:
-        raise ValueError(f"more than {MOST_REQUESTS} requests at once")
+        raise ValueError(f"more than {MOST_REQUESTS} requests in one reading")
     if number and added.total is None:
         raise ValueError("a count without a sum")
     total_s, off_s = (added.total or 0.0) * unit_s, added.off * unit_s
@@ -216,9 +216,9 @@ def _spans(added: Cumulative, unit_s: float) -> Iterator[tuple[float, float, int
     for bound, cumulative in edges:
         between, bound_s = round(cumulative) - so_far, bound * unit_s
         if between < 0:
-            raise ValueError("its counts go back from one bound to the next")
+            raise ValueError("its counts fall from one bound to the next")
         if math.isfinite(bound) and bound_s > LONGEST_S and between:
-            raise ValueError("a bound beyond reason")
+            raise ValueError("a bucket bound is too large")
         if between:
             yield below_s, min(bound_s, LONGEST_S), between
         below_s, so_far = bound_s, round(cumulative)

@@ -78,7 +78,10 @@ def improbable(series: Iterable[Cumulative], unit_s: float, age_s: float | None)
     if age_s is None:
         return None
     if mean_s > age_s + AGE_SLACK_S:
-        return f"its mean would be {mean_s:.3g} s, but it runs for {age_s:.3g} s: {_REMEDY}"
+        return (
+            f"its mean would be {mean_s:.3g} s, but the container has run for {age_s:.3g} s: "
+            f"{_REMEDY}"
+        )
     concurrent = total_s / (age_s + AGE_SLACK_S)
     if concurrent > CONCURRENT_MAX:
         return f"{concurrent:.3g} requests would be under way at any time: {_REMEDY}"
@@ -97,7 +100,7 @@ class Gauge:
         value that is not finite, count after another one alone: gauges begin with 0 or nan."""
         texts = {str(value + 0.0) for value in values}  # -0 is 0
         if len(texts) > 1:
-            raise ValueError(f"{len(values)} series of that metric, and one is wanted")
+            raise ValueError(f"{len(values)} series of that metric, must be one")
         if not texts or texts == {self._last}:
             return None
         if self._last is None and (values[0] == 0.0 or not math.isfinite(values[0])):
@@ -133,7 +136,7 @@ _VALUES_SHOWN = 4
 """Values of a label in one message."""
 _LEFT_OUT_MAX = 64
 """Label sets remembered of the series that filters leave out: those that a message may name."""
-_REMEDY_SERIES = "none of its numbers is read: choose series by where"
+_REMEDY_SERIES = "none of the numbers is read: choose series by `where`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +374,11 @@ class Pages:
             if not left_out.isdisjoint(wanted.names):
                 return self._nothing_passes(wanted)
         if self._recognises:
-            return PageDelta(problem="none of its metrics is one that a preset reads", absent=True)
+            return PageDelta(
+                problem="none of the page's metrics is one that a preset reads", absent=True
+            )
         known = " or ".join(one.shown for one in self._candidates)
-        return PageDelta(problem=f"there is no {known} among its metrics", absent=True)
+        return PageDelta(problem=f"the page has no metric {known}", absent=True)
 
     def _nothing_passes(self, wanted: Candidate) -> PageDelta:
         """No series counts: a mistake where a value is asked for, else there was no request."""
@@ -446,15 +451,20 @@ class Pages:
         if len(models) < 2:
             return None
         hint = "" if self._hint is None else f" ({self._hint})"
-        return f"its requests are of several {per}: {_list(models)}: choose by where.{per}{hint}"
+        return (
+            f"the page's requests are of several {per}: {_list(models)}: choose by "
+            f"where.{per}{hint}"
+        )
 
     def _gauge(self, wanted: Candidate, lines: Iterable[Line]) -> PageDelta:
         values = [line.value for line in lines if line.head.quantile is None]
         if not values:
-            what = "has quantiles alone, of a time of its own, and no sum and count"
+            what = (
+                "has only quantiles, over a time that the program chose, and neither sum nor count"
+            )
             return PageDelta(problem=f"{wanted.shown} {what}: read another metric")
         if isinstance(self._target, LatencyTarget) and values:
-            what = "is one number, and no histogram, summary or ratio of latencies"
+            what = "is one number, not a histogram, summary or ratio of latencies"
             return PageDelta(problem=f"{wanted.shown} {what}")
         try:
             return PageDelta(value=self._value.take(values))
@@ -467,7 +477,7 @@ def _failures(lines: Iterable[Line]) -> dict[Labels, Cumulative]:
     counts: defaultdict[Labels, float] = defaultdict(float)
     for line in lines:
         if not 0 <= line.value <= _MOST_COUNTED:
-            raise ValueError(f"{line.head.name}: {line.value:g} is no count")
+            raise ValueError(f"{line.head.name}: {line.value:g} is not a count")
         counts[line.head.labels] += line.value
     return {labels: Cumulative(count) for labels, count in counts.items()}
 

@@ -23,7 +23,7 @@ PROBES = (
 )
 """Paths that are asked by those who watch a service, not by those who use it."""
 _CHUNK_BYTES = 64 * 1024
-_SMALLER = "not read: let the program publish fewer series"
+_SMALLER = "not read: configure the program to publish fewer series"
 
 
 class Unanswered(Exception):
@@ -45,7 +45,7 @@ def fetch(
     try:
         _fetch(address, port, http_path, feed, within_s)
     except TimeoutError:
-        raise Unanswered(f"no whole answer within {within_s:.2g} s") from None
+        raise Unanswered(f"no complete answer within {within_s:.2g} s") from None
     except OSError as error:
         raise Unanswered(error.strerror or "the connection broke") from None
     except (http.client.HTTPException, ValueError) as error:
@@ -105,4 +105,4 @@ def _fetch(
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)
             if not says_length and last not in (b"", b"\n"):
-                raise Unanswered("its page ends within a line, and has no Content-Length")
+                raise Unanswered("the page ends within a line, and has no Content-Length")

@@ -230,14 +230,16 @@ class Pattern:
                 continue
             if start == end:
                 place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
-                raise ValueError(f"{name}: its group is empty at {place}: nothing to read there")
+                raise ValueError(
+                    f"{name}: the pattern's group is empty at {place}: there is no number to read"
+                )
             numbers[name] = _number(name, line[start:end])
             if is_cut(line, start, end, apart=ends, time=name in LATENCIES_S):
                 raise ValueError(_cut(name, line, start, end))
             other = _OTHER_UNITS.get(name)
             if other is not None and other.match(line[end : end + NUMBER_CHARACTERS]):
                 place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
-                what = f"{place} has another unit than the group: take it whole, unit included"
+                what = f"{place} has another unit than the group: let the group match the unit, too"
                 raise ValueError(f"{name}: {what}, in a group named {DURATION_GROUP}")
         return numbers
 
@@ -261,7 +263,7 @@ def _cut(name: str, line: bytes, start: int, end: int) -> str:
     read = shown(line[start:end].decode("latin-1"))
     place = shown(line[max(0, start - 16) : end + 16].decode("latin-1"))
     what = f"{read} is only a part of the number in {place}"
-    return f"{name}: {what}: take all of it, as [-+0-9.eE]+ does"
+    return f"{name}: {what}: let the group match the whole number, as [-+0-9.eE]+ does"
 
 
 def _number(name: str, text: bytes) -> float:

@@ -84,7 +84,7 @@ class LogReader:
             try:
                 threading.Thread(target=self._follow, name="dlsched-log", daemon=True).start()
             except RuntimeError as error:
-                return SourceReading(problem=f"its log is not followed: {error}")
+                return SourceReading(problem=f"the container's log is not followed: {error}")
         span_s = 1.0 if self._read_s is None else max(1.0, now_s - self._read_s)
         self._read_s = now_s
         with self._lock:
@@ -124,7 +124,7 @@ class LogReader:
                 if not self._closed.is_set():
                     self._take(self._stream)
             except DlschedError as error:
-                self._note(f"its log cannot be read: {error}")
+                self._note(f"the container's log cannot be read: {error}")
             except Exception as error:  # noqa: BLE001 - a broken stream breaks in many ways
                 _log.debug("a log's stream broke: %r", error)
             _end(self._stream)

@@ -140,7 +140,7 @@ def _not_finite(name: str, text: object) -> float:
 
 def _checkpoint(value: object) -> CheckpointAck:
     if not isinstance(value, dict):
-        raise BadLine(f"checkpoint: {_shown(value)}: an object with step and path")
+        raise BadLine(f"checkpoint: {_shown(value)}: must be an object with step and path")
     path = value.get("path")
     if not isinstance(path, str) or len(path) > PATH_CHARACTERS or not path.isprintable():
         raise BadLine(
@@ -151,7 +151,7 @@ def _checkpoint(value: object) -> CheckpointAck:
 
 def _gpu_ratio(value: object) -> float:
     if not isinstance(value, dict):
-        raise BadLine(f"gpu: {_shown(value)}: an object with busy_ratio")
+        raise BadLine(f"gpu: {_shown(value)}: must be an object with busy_ratio")
     ratio = value.get("busy_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
         raise BadLine(f"gpu.busy_ratio: {_shown(ratio)}: a number, 0 to 1")
@@ -164,7 +164,7 @@ def latency_in(
     """The latencies of a line, its requests in flight, and the age of the oldest one in seconds.
     Raises BadLine."""
     if "latency" in line and "latency_s" in line:
-        raise BadLine("latency and latency_s in one line: one of them")
+        raise BadLine("latency and latency_s in one line: give one of them")
     if "latency_s" in line:
         if "errors" in line:
             raise BadLine("errors beside latency_s: give count, sum and errors in latency")
@@ -173,7 +173,7 @@ def latency_in(
         return None, None, None
     latency = line["latency"]
     if not isinstance(latency, dict):
-        raise BadLine(f"latency: {_shown(latency)}: an object")
+        raise BadLine(f"latency: {_shown(latency)}: must be an object")
     in_flight = oldest_s = None
     if "in_flight" in latency:
         in_flight = _count(latency["in_flight"], "latency.in_flight")
@@ -184,7 +184,7 @@ def latency_in(
 
 def _simple(value: object) -> LatencySketch:
     if not isinstance(value, list) or len(value) > MOST_LATENCIES:
-        raise BadLine(f"latency_s: a list of at most {MOST_LATENCIES} numbers")
+        raise BadLine(f"latency_s: must be a list of at most {MOST_LATENCIES} numbers")
     latencies = [_seconds(each, "latency_s", LONGEST_S) for each in value]
     counts: dict[int, int] = {}
     for each in latencies:
@@ -200,7 +200,7 @@ def _counted(latency: dict[str, object]) -> LatencySketch:
     if buckets:
         counted = sum([number for _, number in buckets])
         if counted != count:
-            raise BadLine(f"latency.count: {count}, but its buckets count {counted}")
+            raise BadLine(f"latency.count: {count}, but the buckets count {counted}")
     if "sum" not in latency:
         if count and not buckets:
             raise BadLine("latency: a count with neither sum nor buckets")
@@ -214,7 +214,9 @@ def _counted(latency: dict[str, object]) -> LatencySketch:
 
 def _buckets(table: object) -> tuple[tuple[int, int], ...]:
     if not isinstance(table, dict):
-        raise BadLine(f"latency.buckets: {_shown(table)}: an object, index to count")
+        raise BadLine(
+            f"latency.buckets: {_shown(table)}: must be an object of counts by bucket index"
+        )
     counts: dict[int, int] = {}
     for key, value in table.items():
         index = _INDICES.get(key)
@@ -244,8 +246,8 @@ def _check_sum(sum_s: float, count: int, buckets: tuple[tuple[int, int], ...]) -
     # The first bucket has no lower bound: each request may be off by its whole width.
     if abs(sum_s - likely_s) > SUM_TOLERANCE_RATIO * likely_s + UNIT_S * count:
         raise BadLine(
-            f"latency.sum: {sum_s:g} s, but its buckets add up to {likely_s:g} s within "
-            f"{SUM_TOLERANCE_RATIO:.0%}"
+            f"latency.sum: {sum_s:g} s, but the buckets add up to {likely_s:g} s (tolerance "
+            f"{SUM_TOLERANCE_RATIO:.0%})"
         )
 
 
@@ -255,7 +257,7 @@ def _is_number(value: object) -> bool:
 
 def _count(value: object, path: str, most: int = MOST_REQUESTS) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise BadLine(f"{path}: {_shown(value)}: an integer, 0 to {most}")
+        raise BadLine(f"{path}: {_shown(value)}: must be an integer, 0 to {most}")
     return value
 
 

@@ -28,8 +28,8 @@ SHORT_TLS = "TLS with too few requests a connection"
 STARTTLS = "TLS that begins within a connection"
 TUNNEL = "a tunnel (CONNECT)"
 EARLY = "an upload that is answered early"
-BEFORE = "it began before it was watched"
-NO_REQUEST = "what is no request of HTTP/1"
+BEFORE = "a connection that began before dlsched watched"
+NO_REQUEST = "data that is not an HTTP/1 request"
 
 HEAD_BYTES = 4 << 10
 """Longest head of a request or answer that is put together from several packets. Most programs

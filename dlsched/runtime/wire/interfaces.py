@@ -60,18 +60,19 @@ def _outside_of(pid: int, proc: Path) -> str:
         for name in _names(pid, proc):
             indices.add(_peer(pid, name, proc))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not understood"
-        raise NotVisible(f"its network cannot be inspected: {why}") from None
+        why = getattr(error, "strerror", None) or "unknown format"
+        raise NotVisible(f"the container's network cannot be inspected: {why}") from None
     indices.discard(0)
     names = []
     for index in indices:
         with suppress(OSError):
             names.append(socket.if_indextoname(index))
     if not indices:
-        raise NotVisible("it has no network but its own loopback")
+        raise NotVisible("the container has no network but its own loopback")
     if len(names) != 1:
         raise NotVisible(
-            "its network is not a bridge with one interface (macvlan, ipvlan, overlay and none "
+            "the container's network is not a bridge with one interface (macvlan, ipvlan, overlay "
+            "and none "
             "are not visible)"
         )
     return names[0]

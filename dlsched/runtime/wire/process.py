@@ -118,7 +118,7 @@ def _decoded(line: bytes) -> dict[str, Any]:
     try:
         decoded = json.loads(line.decode())
     except (ValueError, RecursionError):
-        raise BadLine("a report that is no JSON") from None
+        raise BadLine("a report that is not JSON") from None
     if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
         raise BadLine("a report without ports")
     return decoded

@@ -47,8 +47,8 @@ CALM_TICKS = 300
 """Ticks without a dropped packet after which twice as many connections are tried: if these are too
 many, that costs one or two seconds in these five minutes."""
 
-NO_RIGHT = "dlsched may not see packets: its unit needs CAP_NET_RAW"
-NO_PORT = "it listens on no TCP port"
+NO_RIGHT = "dlsched may not read packets: its systemd unit needs CAP_NET_RAW"
+NO_PORT = "the container listens on no TCP port"
 PORTS_SHOWN = 8
 SHARED_PORT = "another program listens on the same port, at another address"
 """A filter and a connection know the port alone: the other's requests would count as its own."""
@@ -60,7 +60,7 @@ def _not_listening(wanted: tuple[int, ...], own: Iterable[ListeningSocket]) -> s
     if not ports:
         return NO_PORT
     asked, found = (", ".join(map(str, some)) for some in (wanted, ports[:PORTS_SHOWN]))
-    return f"it does not listen on port {asked}, but on {found}"
+    return f"the container does not listen on port {asked}, but on {found}"
 
 
 class Tap:
@@ -150,7 +150,9 @@ def _by_interface(
     for one in sorted(watched, key=lambda one: (one.spare, len(one.found))):
         for interface in one.interfaces:
             if one.spare and interface in full:
-                problems[id(one)] = f"{interface} has too many packets to measure it besides others"
+                problems[id(one)] = (
+                    f"{interface} has too many packets to be measured beside other interfaces"
+                )
                 continue
             ports = found.setdefault(interface, {})
             for port in one.found:
@@ -297,7 +299,7 @@ class _Pump:
             self._ticks.append(now_s)
             _hand(child, TICK, TIME.pack(time.time_ns()))
             if now_s - self._heard_s > child.patience_s:
-                raise TimeoutError("it does not report")
+                raise TimeoutError("the process does not report")
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
         """Hand what is ready to the child. Raises OSError."""
@@ -362,7 +364,7 @@ class _Pump:
 
     def _failed(self, why: str, now_s: float) -> None:
         """The child is of no use any more: start another one a little later."""
-        self._tap.problem = f"the process that reads packets failed: {shown(why)}"
+        self._tap.problem = f"dlsched's process that reads packets failed: {shown(why)}"
         self._end_child()
         self._retry_s = now_s + self._backoff_s
         self._backoff_s = min(2.0 * self._backoff_s, BACKOFF_MAX_S)
@@ -422,7 +424,7 @@ class _Pump:
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotVisible as why:
-            one.hidden = f"not visible on the wire: {why}"
+            one.hidden = f"the container's packets cannot be read: {why}"
         return True
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
@@ -440,7 +442,7 @@ class _Pump:
         except OSError as error:
             for one in ports.values():
                 one.network = None
-            return f"not visible on the wire of {interface}: {error.strerror or error}"
+            return f"packets on {interface} cannot be read: {error.strerror or error}"
         self._ports[interface] = wanted
         return None
 

@@ -192,7 +192,7 @@ class Adviser:
         try:
             return self._fitted(job, cores, room_cores)
         except (ArithmeticError, ValueError) as error:  # no agent writes such a record
-            return AdvisedLimits(notes=(f"its numbers make no sense: {error}",))
+            return AdvisedLimits(notes=(f"the recorded numbers make no sense: {error}",))
 
     def _fitted(self, job: ObservedJob, cores: float, room_cores: float) -> AdvisedLimits:
         target = job.spec.target
@@ -301,7 +301,7 @@ def _met(target: Target | None, measured: MeasuredTarget | None) -> bool:
 def _as_it_was(job: ObservedJob, room_cores: float) -> AdvisedLimits:
     """The need of a service that met its target, though its requests do not show how."""
     use = _use(job)
-    note = "its requests do not show what a limit would do"
+    note = "the recorded requests do not show what a limit would do"
     if use is None:
         return AdvisedLimits(notes=(note,))
     return AdvisedLimits(
@@ -317,18 +317,18 @@ def _why(job: ObservedJob, need: AdvisedLimits, part: float | None) -> str:
     target = job.spec.target
     rest = "no limit"
     if part is not None:
-        gives = f"its CPU weight gives it {render_cores(part)}"
-        rest += f"; {gives} while all want CPU, and what is idle"
+        gives = f"the CPU weight gives it {render_cores(part)}"
+        rest += f"; {gives} while all jobs want CPU, and idle CPU"
     if need.does_not_fit is not None:
-        return f"its target was met so far: {rest}; no min for it fits: {need.does_not_fit}"
+        return f"target met so far with {rest}; no guaranteed minimum fits: {need.does_not_fit}"
     if target is None:
         return f"no target: {rest}"
     if need.cores is None:
         due = isinstance(target, AccuracyTarget) and target.deadline_s is None
-        reason = "no deadline" if due else "its need is not known"
+        reason = "no deadline" if due else "the job's need is not known"
         return "; ".join([f"{reason}: {rest}", *need.notes])
     likely = "probably " if need.guessed or need.cores == need.likely_cores else ""
-    met = f"{likely}meets its target" + (", if it can use so much" if need.assumed else "")
+    met = f"{likely}meets the target" + (", if it can use so much" if need.assumed else "")
     return "; ".join([met, *need.notes])
 
 
@@ -354,9 +354,13 @@ def _between(need: AdvisedLimits, *, fits: bool) -> AdvisedLimits:
     """A need of which two answers are possible, with the one that is recommended."""
     if need.cores is None or need.likely_cores is None:
         return need
-    which = "the larger is recommended" if fits else "the larger does not fit beside the others"
+    which = (
+        "the larger limit is recommended"
+        if fits
+        else "the larger limit does not fit beside the other jobs"
+    )
     note = (
-        "it was never held back, so how much a limit slows it down is not known: between "
+        "no limit ever held the job back, so how much a limit slows it down is not known: between "
         f"{render_cores(need.likely_cores)} and {render_cores(need.cores)}; {which}"
     )
     cores = need.cores if fits else need.likely_cores
@@ -412,13 +416,13 @@ def _crowded_out(
         if least[name] <= left + 1e-9:
             left -= least[name]
             continue
-        needs = f"it needs {render_cores(least[name])}"
+        needs = f"the job needs {render_cores(least[name])}"
         if len(wanting) == 1:
-            lost[name] = f"{needs}, and other work leaves {render_cores(room_cores)}"
+            lost[name] = f"{needs}; other programs on the host leave {render_cores(room_cores)}"
             continue
         lost[name] = (
             f"{needs}, and all {len(wanting)} together {render_cores(whole)} of "
-            f"{render_cores(room_cores)}: it comes last by its weight "
+            f"{render_cores(room_cores)}: the job comes last by its weight "
             f"{jobs[name].spec.weight:g} for each core"
         )
     return lost

@@ -29,8 +29,8 @@ AIM_RATIO = 0.95
 AIM_FULL_RATIO = 0.85
 """The same where all was measured on a full node."""
 _FULL = (
-    "the node was full all the time, so its waiting cannot be separated from its computing: "
-    "observe it with idle CPU"
+    "the node was full all the time, so the job's waiting cannot be separated from its "
+    "computing: record it with idle CPU"
 )
 _LEAST_WORK_RATIO = 0.1
 """Part of a latency that is computation at least, so that its quantile stays finite."""
@@ -102,8 +102,12 @@ def service_need(
     law = service_law(job.windows, cores)
     if law is None:
         if measured is None:
-            return AdvisedLimits(notes=("no request of it was read: only its use is known",))
-        return AdvisedLimits(notes=("its requests were too few to tell what each one computes",))
+            return AdvisedLimits(
+                notes=("no request was recorded: only the job's CPU use is known",)
+            )
+        return AdvisedLimits(
+            notes=("too few requests were recorded to know what each one computes",)
+        )
     one = _Service(law, target.quantile, _of_work(factor, law, job.windows))
     free = any(window.free for window in job.windows if window.count)
     parallel = one if law.known else _as_parallel(one, cores, free=free)
@@ -128,13 +132,15 @@ def service_need(
         likely = likely if cautious is not None else surely
     elif surely is None:
         had = render_cores(max(window.used_cores for window in job.windows if window.count))
-        notes.append(f"it never had more than {had}: that it can use more is not known")
+        notes.append(f"the job never had more than {had}: whether it can use more is not known")
     if measured is not None and measured.requests < LEAST_REQUESTS:
-        notes.append(f"only {measured.requests} requests of it were read")
+        notes.append(f"only {measured.requests} requests were recorded")
     if len(law.phases) > 1:
-        notes.append(f"its load had {len(law.phases)} levels: this is for the busiest")
+        notes.append(f"the load had {len(law.phases)} levels: this limit is for the busiest")
     if law.clients is not None and law.clients > 1.0:
-        notes.append(f"{law.clients:.1f} requests were under way at once: they share the limit")
+        notes.append(
+            f"{law.clients:.1f} requests were under way concurrently: they share the limit"
+        )
     assumed = not (law.known or free) and surely is None
     need = AdvisedLimits(likely, useful, None, assumed, hidden, tuple(notes))
     if cautious is None:
@@ -190,7 +196,7 @@ def _why_slow(
         best_s = alone_s
     fixed_s = law.overhead_s
     cause = (
-        f", {render_seconds(fixed_s)} of which is no computation" if fixed_s > 0.5 * best_s else ""
+        f", {render_seconds(fixed_s)} of which is not computation" if fixed_s > 0.5 * best_s else ""
     )
     when = ""
     if measured is not None and measured.seconds < best_s:
@@ -199,7 +205,10 @@ def _why_slow(
         else:  # what the record shows is no worse than the best
             best_s = measured.seconds
     best = render_seconds(best_s)
-    return f"with all that it can use ({cores}) its {kind} is {best}{when}{cause}, not {asked}"
+    return (
+        f"with all cores that the job can use ({cores}) its {kind} is {best}{when}{cause}, not "
+        f"{asked}"
+    )
 
 
 # ------------------------------------------------------------------ trainings
@@ -221,10 +230,10 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
     notes = []
     if used is not None and not used[1]:
         had = max(used[0], *(window.used_cores for window in job.windows))
-        notes.append(f"always held back: it can use {render_cores(had)}, or more")
+        notes.append(f"a limit always held the job back: it can use {render_cores(had)}, or more")
     values = job.values.get(target.metric, [])
     if not values:
-        return AdvisedLimits(None, useful, notes=(*notes, f"no {target.metric} of it was read"))
+        return AdvisedLimits(None, useful, notes=(*notes, f"no {target.metric} was recorded"))
     curve = None if _reached(job, Tier.FINISH) else _curve(values, target)
     out_of_reach = _why_not(job, target, values, curve)
     if out_of_reach is not None:
@@ -233,7 +242,7 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
         return AdvisedLimits(None, useful, notes=tuple(notes))
     work_core_s = _work_core_s(job, target, values, curve)
     if work_core_s is None:
-        return AdvisedLimits(None, useful, notes=(*notes, "too little of its work is known"))
+        return AdvisedLimits(None, useful, notes=(*notes, "too little of the job's work is known"))
     cores = work_core_s / target.deadline_s
     most = room_cores if used is None or not used[1] else min(used[0], room_cores)
     if cores > most and _delivered_in_time(job, target.deadline_s):
@@ -294,7 +303,7 @@ def _why_not(
             continue
         wanted = f"{target.metric} {target.value_of(tier):g} ({tier.value})"
         if job.finished:
-            return f"it ended at step {values[-1][0]} with {best:.4g} at best, not {wanted}"
+            return f"the job ended at step {values[-1][0]} with {best:.4g} at best, not {wanted}"
         if curve is None or len(values) < LEVEL_POINTS:
             continue
         reach = curve.deliver if tier is Tier.DELIVER else curve.finish
@@ -302,7 +311,7 @@ def _why_not(
         away = abs(target.value_of(tier) - curve.level)
         if reach.chance < _HOPELESS and high - low < _SURE * away:
             return (
-                f"its curve levels off at {curve.level:.4g} ({low:.4g} to {high:.4g}): "
+                f"the learning curve levels off at {curve.level:.4g} ({low:.4g} to {high:.4g}): "
                 f"{wanted} is out of reach at any limit"
             )
     return None

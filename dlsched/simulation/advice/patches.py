@@ -12,7 +12,7 @@ from dlsched.simulation.advice.result import Advice, Recommended
 def compose(advice: Advice) -> str:
     """A Compose file to merge: plain Docker's own limits, and the same bounds for dlsched."""
     lines = [
-        "# cpus and cpu_shares hold without dlsched; the labels are its bounds.",
+        "# cpus and cpu_shares apply without dlsched; the labels bound what dlsched gives.",
         "# Service names are those of the containers: change them to your file's.",
         "services:",
     ]

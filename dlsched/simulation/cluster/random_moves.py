@@ -30,9 +30,9 @@ class RandomParameters:
     """What is drawn, and how often."""
 
     seed: int = 0
-    """Of the hashes that choose. A simulation gives its own, unless one is written."""
+    """Seed of the random choices; a simulation gives its own where none is written."""
     spread: bool = False
-    """Whether jobs start as under `spread`. Without, as under `adaptive`."""
+    """Whether jobs are placed as by `spread`; else as by `adaptive`."""
     moves_per_round: float = 0.1
     """Chance that a round moves a job."""
 

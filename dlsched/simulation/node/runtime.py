@@ -134,7 +134,7 @@ class SimulatedRuntime:
             return self._start(action, container)
         if container is None or container.container_id != action.container_id:
             if isinstance(action, Remove):
-                return Outcome(action, "done", "it is not there")
+                return Outcome(action, "done", "the container does not exist")
             return Outcome(action, "failed", "no such container")
         if isinstance(action, Resize):
             container.process.idle = action.cpu_idle
@@ -182,7 +182,7 @@ class SimulatedRuntime:
 
     def _start(self, action: Start, container: _Container | None) -> Outcome:
         if container is not None:
-            return Outcome(action, "done", "it is there already")
+            return Outcome(action, "done", "the container exists already")
         job = self._jobs.get(action.job)
         if job is None:
             return Outcome(action, "failed", "the trace has no such job", retryable=False)

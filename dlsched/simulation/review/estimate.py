@@ -153,7 +153,7 @@ def _of_job(
     remarks = _remarks(job.name, recorded)
     why_not = _why_not(job, plain, remarks)
     if why_not is not None or plain is None or replayed is None:
-        return PlainDocker(why_not or "it was not simulated", remarks=remarks)
+        return PlainDocker(why_not or "the job was not simulated", remarks=remarks)
     service = isinstance(job.last.spec.target, LatencyTarget)
     misfit = _misfit(job, replayed) if service else _training_misfit(job, replayed)
     if misfit is not None:
@@ -186,21 +186,21 @@ def reached_s(job: JobTally, tier: Tier) -> float | None:
 def _why_not(job: JobTally, plain: JobTally | None, remarks: tuple[str, ...]) -> str | None:
     target = job.last.spec.target
     if job.last.gpus or job.last.spec.container.gpus:
-        return "it computes on a GPU, which is not simulated"
+        return "the job computes on a GPU, which is not simulated"
     if target is None:
-        return "it has no target"
+        return "the job has no target"
     if not job.ran_s:
-        return "it did not run"
+        return "the job did not run"
     if not job.used_core_s:
-        return "its CPU time is not known"
+        return "the job's CPU time is not known"
     if job.retargeted:
-        return "its target changed in the range"
+        return "the target changed in the range"
     if isinstance(target, LatencyTarget) and job.latency.count < FEW_REQUESTS:
         return f"too few requests: {job.latency.count} of at least {FEW_REQUESTS}"
     if isinstance(target, AccuracyTarget) and job.ran_before:
-        return "it ran before the range, which does not show how far it was"
+        return "the job ran before the range, so its progress at the begin is not known"
     if plain is None:
-        return next(iter(remarks), "the record does not show its work")
+        return next(iter(remarks), "the record does not show the job's work")
     return None
 
 
@@ -208,15 +208,15 @@ def _misfit(job: JobTally, replayed: JobTally) -> str | None:
     """Why the model does not hold for this service; None: it does."""
     own, model = job.met_ratio, replayed.met_ratio
     if own is None or model is None:
-        return "its requests are too few to compare"
+        return "too few requests to compare"
     if abs(own - model) > MISFIT_RATIO:
         return (
-            f"the model does not fit it: under the recorded limits it says {model:.0%} of the time,"
-            f" recorded is {own:.0%}"
+            "the model does not fit the job: under the recorded limits it says on target "
+            f"{model:.0%} of the time, recorded is {own:.0%}"
         )
     factor = _factor(job, replayed)
     if factor is not None and max(factor, 1.0 / factor) > MISFIT_FACTOR:
-        return f"the model does not fit it: its latency is off by a factor of {factor:.2g}"
+        return f"the model does not fit the job: its latency is off by a factor of {factor:.2g}"
     return None
 
 
@@ -232,7 +232,7 @@ def _training_misfit(job: JobTally, replayed: JobTally) -> str | None:
             continue
         model = "never" if model_s is None else f"in {render_seconds(round(model_s))}"
         return (
-            f"the model does not fit it: under the recorded limits it reaches {tier.value} "
+            f"the model does not fit the job: under the recorded limits it reaches {tier.value} "
             f"{model}, recorded is {own}"
         )
     return None

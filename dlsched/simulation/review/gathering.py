@@ -184,7 +184,7 @@ class _Gathered:
     def _estimated(self, wanted: bool) -> Estimated:
         if wanted:
             return estimate(self._record, self._tally)
-        why_not = "none was asked for"
+        why_not = "no estimate was asked for"
         whole = Estimate(why_not, 0, None, None, None, None, None, 0.0, ())
         return Estimated(whole, dict.fromkeys(self._tally.jobs, PlainDocker(why_not)))
 

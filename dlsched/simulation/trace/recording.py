@@ -78,7 +78,7 @@ def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
         for report in reports:
             record.take(report)
     except (ArithmeticError, ValueError) as error:  # no agent writes such a record
-        raise NothingRecorded(f"its numbers make no trace: {error}") from error
+        raise NothingRecorded(f"no trace can be made of the recorded numbers: {error}") from error
     return trace_of(record, name)
 
 
@@ -87,7 +87,7 @@ def trace_of(record: Record, name: str = "recorded") -> Recorded:
     try:
         return _trace_of(record, name)
     except (ArithmeticError, ValueError) as error:
-        raise NothingRecorded(f"its numbers make no trace: {error}") from error
+        raise NothingRecorded(f"no trace can be made of the recorded numbers: {error}") from error
 
 
 def _trace_of(record: Record, name: str) -> Recorded:
@@ -100,7 +100,12 @@ def _trace_of(record: Record, name: str) -> Recorded:
     jobs = tuple(sorted(found, key=lambda job: job.name))
     if not jobs:
         raise NothingRecorded(
-            "; ".join([f"{record.cycles} cycles do not show any job's work", *remarks])
+            "; ".join(
+                [
+                    f"none of the {record.cycles} recorded cycles shows how much work a job did",
+                    *remarks,
+                ]
+            )
         )
     if frame.duration_s > frame.recorded_s:
         remarks.append(
@@ -136,7 +141,7 @@ def _jobs(
         try:
             found = simulated_job(job, name, frame, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
         except (ArithmeticError, ValueError) as error:
-            say(f"{name}: its numbers make no sense ({error}): {LEFT_OUT}")
+            say(f"{name}: the recorded numbers make no sense ({error}): {LEFT_OUT}")
             found = None
         if found is not None:
             lives_of[name] = job.name
@@ -215,7 +220,10 @@ class Record:
     def remarks(self) -> Iterator[str]:
         if len(self._capacities) > 1:
             capacities = ", ".join(f"{cores:g}" for cores in self._capacities)
-            yield f"the node's capacity changed ({capacities} cores): the last one holds throughout"
+            yield (
+                f"the node's capacity changed ({capacities} cores): the last one is used for the "
+                "whole trace"
+            )
         if self._astray:
             yield f"{self._astray} cycles left out: not after the one before, or a year late"
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
@@ -286,7 +294,7 @@ _START_UP_S, _START_UP_MOST_S = 1.0, 60.0
 _LEAST_WORK_CORE_S = 1e-6
 _FAULTS_MAX = 200
 """Faults of one job at most: a container may crash all day."""
-LEFT_OUT = "left out; its CPU time stands as work of others on the host"
+LEFT_OUT = "left out; its CPU time counts as work of other programs on the host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,9 +330,9 @@ def simulated_job(
     if load is None:
         return None
     if job.ran_before:
-        say("ran already when the record begins: it starts again with it")
+        say("ran already when the record begins: in the trace the job starts then")
     if job.retargeted:
-        say("its target changed on the way: the last one holds throughout")
+        say("the target changed during the record: the last one is used for the whole trace")
     arrives_s = frame.at_s(job.first_s)
     start_up_s = _START_UP_S
     if job.asked_s is not None:
@@ -405,9 +413,9 @@ def _training(
         say(f"reported {metric} once: its curve stays at that value")
     most = threads(job.windows)
     if most is None:
-        say("too short to see how many cores it can use: taken for one")
+        say("too short to see how many cores the job can use: one is assumed")
     elif not most[1]:
-        say(f"always held back: it can use {most[0]:g} cores, or more")
+        say(f"a limit always held the job back: it can use {most[0]:g} cores, or more")
     cores = 1.0 if most is None else min(4096.0, max(0.01, round(most[0], 3)))
     last = max([points[-1][0], *(step for one in job.attempts for step, _ in one.points)])
     there_s = frame.recorded_s - frame.at_s(job.first_s)
@@ -465,7 +473,7 @@ def _service(
 ) -> tuple[ServiceLoad | None, tuple[Shift, ...], float]:
     law = service_law(job.windows, frame.cores)
     if law is None:
-        say(f"no request of it was answered: {LEFT_OUT}")
+        say(f"no request was answered: {LEFT_OUT}")
         return None, (), 0.0
     if not law.known:
         say(
@@ -474,11 +482,12 @@ def _service(
         )
     if law.clients is not None and law.clients != 1.0:
         say(
-            f"{law.clients:.1f} requests were under way at once: they stand as one client, whose"
+            f"{law.clients:.1f} requests were under way concurrently: they are one client in the "
+            "trace, whose"
             " requests carry the work of all of them"
         )
     if len(law.phases) > SHIFTS_MAX:
-        say(f"its load kept changing: it is reduced to {len(law.phases)} levels")
+        say(f"the load kept changing: the trace has {len(law.phases)} levels")
     first = law.phases[0]
     load = ServiceLoad(
         work_core_s=max(_LEAST_WORK_CORE_S, round(first.work_core_s, 9)),

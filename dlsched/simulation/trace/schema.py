@@ -73,7 +73,7 @@ class ClusterNodeKeys(Keys):
     )
     host: tuple[HostKeys, ...] = ()
     joins: Moment = 0.0
-    leaves: Moment | None = Field(None, description="From then on it is drained.")
+    leaves: Moment | None = Field(None, description="Time from which the node is drained.")
 
     @model_validator(mode="after")
     def _is_there(self) -> ClusterNodeKeys:
@@ -99,7 +99,8 @@ class CurveKeys(Keys):
     start: Annotated[float, number(-1e15, 1e15)] | None = None
     end: Annotated[float, number(-1e15, 1e15)] | None = None
     scale: Annotated[float, number(0.001, 1e9)] | None = Field(
-        None, description="Steps after which an exponential has 37 % of the way left, a power half."
+        None,
+        description="Steps after which 37 % of the way is left (exponential), or half (power).",
     )
     exponent: Annotated[float, number(0.01, 10)] | None = None
     at: Annotated[int, whole(1, STEPS_MAX)] | None = None
@@ -296,7 +297,7 @@ class TraceJobKeys(Keys):
         if self.leaves is not None and self.leaves <= self.at:
             raise ValueError(f"leaves at {self.leaves:g} s, but comes at {self.at:g} s")
         if self.background and self.target is not None:
-            raise ValueError("it comes last, which no target allows: leave out one of the two")
+            raise ValueError("a background job cannot have a target: leave out one of the two")
         if self.target is not None and (self.target.latency is None) == (self.training is None):
             what = "a latency" if self.training else "a metric"
             raise ValueError(f"{what} is not what a {self._kind} is asked for")

@@ -311,7 +311,9 @@ def plain_value(value: Any) -> Plain:
         }
     if isinstance(value, str | int | float):
         return value
-    raise TypeError(f"{kind.__name__} is not a plain value")
+    raise TypeError(
+        f"{kind.__name__} cannot be recorded: only text, numbers, lists and mappings can"
+    )
 
 
 def _opened(value: Any) -> dict[str, Any]:
@@ -381,7 +383,7 @@ def _key(key: object) -> str:
         return key
     if type(key) is int:
         return str(key)
-    raise TypeError(f"{type(key).__name__} is not a plain key")
+    raise TypeError(f"{type(key).__name__} cannot be a key: only text and whole numbers can")
 
 
 def json_text(value: Plain) -> str:

@@ -229,7 +229,7 @@ def read_minutes(
     `cancelled` is true."""
     for minute in reader.minutes(from_s, to_s):
         if cancelled():
-            raise Cancelled("the asker has gone")
+            raise Cancelled("the client has closed the connection")
         yield minute
 
 

@@ -58,7 +58,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
                 self.problem = f"{path}: {other}"
             if foreign(self._connection):
                 self.close()
-                self.problem = f"{path}: not a journal of dlsched's"
+                self.problem = f"{path}: not a dlsched journal"
         except sqlite3.Error as error:
             self.problem = f"{path}: {error}" if path.exists() else f"{path}: no such journal"
 

@@ -31,7 +31,7 @@ export function ratioLines(app, series) {
   const worst = () => chosen("worst", names.filter((name) => !app.pins.has(name)), WORST);
   const lines = (many ? [...pinned, ...worst()] : names).toSorted();
   if (many && names.includes(app.selected) && !lines.includes(app.selected)) lines.push(app.selected);
-  setText($("ratio-note"), many ? `median and middle 80 % of ${names.length}, the ${WORST} worst${pinned.length ? `, ${pinned.length} pinned` : ""}` : "1 = target, shaded: within 10 %");
+  setText($("ratio-note"), many ? `median and middle 80 % of ${names.length} jobs, the ${WORST} worst${pinned.length ? `, ${pinned.length} pinned` : ""}` : "1 = target, shaded: within 10 %");
   const line = (name) => {
     const own = name === app.selected;
     const stroke = colour(`--c${app.colourOf(name)}`);

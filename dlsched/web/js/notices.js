@@ -43,7 +43,7 @@ export class Notices {
     setData(document.body, "news", document.hidden ? "hidden" : news);
     const banner = $("banner");
     if (news === "old") {
-      const how = feed.state === "open" ? "The connection is open, but the daemon says nothing" : "No connection, trying again";
+      const how = feed.state === "open" ? "The connection is open, but the daemon sends nothing" : "No connection, trying again";
       const from = store.series.x.at(-1) ?? Date.parse(store.status.now) / 1000;
       setText(banner, `No news for ${Math.floor(feed.ageMs / 1000)} s, what you see is from ${clock(from)}. ${how}.`);
     } else if (news === "none" && !store.status) {
@@ -125,7 +125,7 @@ function noJobs(about) {
   const line = (text) => el("pre", { text });
   return [
     el("h2", { text: "No jobs yet" }),
-    el("p", {}, "Have a running container keep to a target; it is not restarted:"),
+    el("p", {}, "Keep a running container at a target, without a restart:"),
     line("sudo dlsched adopt NAME --latency 50ms --quantile p95 --metrics port=8000"),
     el("p", {}, "Or put a job file into ", el("code", { text: String(watch) }), ":"),
     line("sudo dlsched submit my-service.yaml"),

@@ -29,7 +29,7 @@ def test_without_a_terminal_it_refuses_in_one_line(program: Program, daemon: Fak
     result = program("top")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "error: top needs a terminal, and standard input is none; "
+        "error: top needs a terminal, and standard input is not one; "
         "`dlsched ps` prints a table anywhere\n"
     )
 
@@ -38,9 +38,9 @@ def test_without_a_terminal_it_refuses_in_one_line(program: Program, daemon: Fak
     ("files", "term", "said"),
     [
         ("", "xterm", None),
-        ("stdin", "xterm", "top needs a terminal, and standard input is none"),
-        ("stdout", "xterm", "top needs a terminal, and standard output is none"),
-        ("stderr", "xterm", "top needs a terminal, and standard error is none"),
+        ("stdin", "xterm", "top needs a terminal, and standard input is not one"),
+        ("stdout", "xterm", "top needs a terminal, and standard output is not one"),
+        ("stderr", "xterm", "top needs a terminal, and standard error is not one"),
         ("", "dumb", "top needs a terminal that can be drawn on, and TERM is 'dumb'"),
     ],
 )

@@ -56,7 +56,7 @@ class PlayedEngine:
     refuses: str = ""
     """Why no container can be made."""
     exits: dict[str, int | None] = field(default_factory=dict)
-    """Exit codes; None: it could not be started."""
+    """Exit codes; None: the job could not be started."""
     storage: dict[str, int] = field(default_factory=dict)
     """What this node shows of shared storage: the step by file."""
     volumes: dict[str, int] = field(default_factory=dict)

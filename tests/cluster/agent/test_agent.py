@@ -181,7 +181,10 @@ def test_a_file_that_changes_while_an_arrival_is_cut_off_loses_no_step(world: Wo
     ("text", "problem"),
     [
         ("name: resnet\n", "resnet.yaml:1:1: image"),
-        (TEXT.replace(f"name: {JOB}", "name: other"), "the job file of resnet is one of other"),
+        (
+            TEXT.replace(f"name: {JOB}", "name: other"),
+            "the job file of resnet is for another job, other",
+        ),
     ],
 )
 def test_a_bad_job_file_is_refused(world: World, text: str, problem: str) -> None:
@@ -218,7 +221,7 @@ def test_a_job_that_is_still_being_removed_is_not_reported_as_removed(world: Wor
     world.moves(until=lambda: world.runs_on("b"))
     world.nodes["b"].engine.removes = False
     world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
-    world.seconds(20)  # `check`: it does not run on the source meanwhile
+    world.seconds(20)  # `check`: the job does not run on the source meanwhile
     assert world.runs_on("b") and phase(world, "b") is not Phase.FENCED
     world.nodes["b"].engine.removes = True
     world.seconds(20)
@@ -248,8 +251,9 @@ def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:
     world.now += RESERVED_S
     world.second()
     assert phase(world, "b") is Phase.FENCED
-    assert world.deliver(Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT)) == (
-        f"{JOB}: epoch 2 was followed"
+    assert (
+        world.deliver(Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT))
+        == f"{JOB}: the order is older than epoch 2, which this node follows"
     )
     world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
     world.second()

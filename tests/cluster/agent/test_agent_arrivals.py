@@ -120,7 +120,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> Non
     world.until(lambda: phase(world, "b") is Phase.ARRIVING)
     world.seconds(10)
     (held,) = target.report({}, frozenset()).holdings
-    line = "its checkpoint is not read yet: no thread can be started"
+    line = "the job's checkpoint is not read yet: no thread can be started"
     assert (held.phase, held.why) == (Phase.ARRIVING, line)
     target._digest_of = digest_of
     world.until(lambda: world.runs_on("b"))
@@ -136,7 +136,7 @@ def test_a_move_waits_until_its_target_has_the_image(world: World) -> None:
     world.moves(120)
     assert world.runs_on("a"), "it works while its image is pulled"
     held = world.nodes["b"].agent.report({}, frozenset()).holdings[0]
-    assert (held.phase, held.why) == (Phase.PREPARED, "pulling its image: 40 % of 2 GiB")
+    assert (held.phase, held.why) == (Phase.PREPARED, "pulling the job's image: 40 % of 2 GiB")
     world.nodes["b"].images.pull = ""
     world.seconds(20)
     assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)

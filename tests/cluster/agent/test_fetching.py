@@ -286,7 +286,7 @@ def test_it_waits_until_the_address_is_known(
         assert result(checkpoints) == ""
         monkeypatch.setattr(fetching, "KNOWN_WITHIN_S", 0.1)
         checkpoints.begin("node-9", "other", 8, folder / "y", MOST)
-        line = "node-9: no manager has said at which address it is"
+        line = "node-9: no manager has reported that node's address"
         assert result(checkpoints, "other") == line
 
 

@@ -125,7 +125,7 @@ BOSS, WORKER = "boss", "node-2"
 JOBS = "/v1/cluster/jobs"
 OTHERS = Order(Verb.LEAVE, "node-2", "train", 7)
 BODIES = (b"", b"{", b"\xff", b'{"v":1}', b"[" * 10_000)
-ONLY = "node-2 is no manager: it may only ask for a checkpoint"
+ONLY = "node-2 is not a manager: that node may only ask for a checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,11 @@ def without_a_name(authority: Authority) -> ssl.SSLContext:
     ("stranger", "line"),
     [
         (without_certificate, "127.0.0.1 is refused: TLS: peer did not return a certificate"),
-        (of_another_authority, "127.0.0.1 is refused: its certificate is refused: "),
-        (expired, "127.0.0.1 is refused: its certificate is refused: certificate has expired"),
+        (of_another_authority, "127.0.0.1 is refused: the peer's certificate is refused: "),
+        (
+            expired,
+            "127.0.0.1 is refused: the peer's certificate is refused: certificate has expired",
+        ),
         (without_a_name, "127.0.0.1 is refused: the peer's certificate does not name one node"),
     ],
 )

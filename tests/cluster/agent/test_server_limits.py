@@ -45,7 +45,7 @@ def test_a_body_that_is_too_large_is_refused(
             )
             tls.sendall(f"{len(body):x}\r\n".encode() + body)
             answer = answered(tls)
-    assert said(answer) == (413, "the body has more than 256 KiB")
+    assert said(answer) == (413, "the request's body has more than 256 KiB")
     assert agent.placed == []
 
 
@@ -71,7 +71,7 @@ def test_a_body_that_comes_too_slowly_is_refused(
         while block := tls.recv(4096):
             answer += block
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"the body did not come in time" in answer
+    assert b"the request's body did not come in time" in answer
     assert agent.placed == []
 
 

@@ -29,11 +29,11 @@ class Odd:
     ("answer", "failure"),
     [
         (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0"),
-        (None, "its answer is 'None', must be a ClusterDecision"),
+        (None, "`decide` returned 'None', must be a ClusterDecision"),
         (ClusterDecision(place={"q": 7}), "place must be a mapping of texts by job"),  # type: ignore[dict-item]
         (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
-        (ClusterDecision(moves=(("r", "b"),)), "is no Move"),  # type: ignore[arg-type]
-        (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "a job moves twice"),
+        (ClusterDecision(moves=(("r", "b"),)), "is not a Move"),  # type: ignore[arg-type]
+        (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "the decision moves a job twice"),
         (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a number"),
         (ClusterDecision(forecasts_s={"r": True}), "forecasts_s of 'r' must be a number"),
         (ClusterDecision(forecasts_s={"r": 1e300}), "must be a number of seconds"),

@@ -37,31 +37,35 @@ def test_what_goes_on_elsewhere(container: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "container", "why"),
     [
-        (None, {}, "it declares no checkpoint"),
-        ("/tmp", {}, "its checkpoint path /tmp is in none of its writable volumes"),
+        (None, {}, "the job declares no checkpoint"),
+        ("/tmp", {}, "the job's checkpoint path /tmp is in no writable volume"),
         (
             "/ckpt",
             {"volumes": ("ckpt:/ckpt:ro",)},
-            "its checkpoint path /ckpt is in none of its writable volumes",
+            "the job's checkpoint path /ckpt is in no writable volume",
         ),
-        ("/ckpt", {"ports": ("80:8080",)}, "it publishes port 80:8080, whose address would change"),
-        ("/ckpt", {"network": "mine"}, "its network mine belongs to its node"),
-        ("/ckpt", {"network": "host"}, "its network host belongs to its node"),
-        ("/ckpt", {"network": "container:x"}, "its network container:x belongs to its node"),
+        (
+            "/ckpt",
+            {"ports": ("80:8080",)},
+            "the job publishes port 80:8080, whose address would change",
+        ),
+        ("/ckpt", {"network": "mine"}, "the job's network mine belongs to its node"),
+        ("/ckpt", {"network": "host"}, "the job's network host belongs to its node"),
+        ("/ckpt", {"network": "container:x"}, "the job's network container:x belongs to its node"),
         (
             "/ckpt",
             {"volumes": ("/srv/ckpt:/ckpt",)},
-            "it writes to /srv/ckpt, a place on its node",
+            "the job writes to /srv/ckpt, a folder on its node",
         ),
         (
             "/ckpt",
             {"volumes": ("ckpt:/ckpt", "/srv/out:/out")},
-            "it writes to /srv/out, a place on its node",
+            "the job writes to /srv/out, a folder on its node",
         ),
         (
             "/ckpt",
             {"volumes": ("ckpt:/ckpt", "data:/data:ro")},
-            "its volume data stays on its node, and holds no checkpoint",
+            "the job's volume data stays on its node, and holds no checkpoint",
         ),
     ],
 )
@@ -77,12 +81,15 @@ def test_shared_storage_is_on_every_node(volumes: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("volumes", "why"),
     [
-        (("/mnt/nfs:/data",), "its checkpoint path /ckpt is in none of its writable volumes"),
-        (("/mnt/nfs:/ckpt", "/srv/out:/out"), "it writes to /srv/out, a place on its node"),
-        (("/mnt/nfs:/ckpt", "/srv/out:/ckpt/out"), "it writes to /srv/out, a place on its node"),
+        (("/mnt/nfs:/data",), "the job's checkpoint path /ckpt is in no writable volume"),
+        (("/mnt/nfs:/ckpt", "/srv/out:/out"), "the job writes to /srv/out, a folder on its node"),
+        (
+            ("/mnt/nfs:/ckpt", "/srv/out:/ckpt/out"),
+            "the job writes to /srv/out, a folder on its node",
+        ),
         (
             ("nfs:/ckpt", "data:/data"),
-            "its volume data stays on its node, and holds no checkpoint",
+            "the job's volume data stays on its node, and holds no checkpoint",
         ),
     ],
 )

@@ -39,16 +39,16 @@ def test_a_move_that_keeps_all_rules_is_let_through_and_remembered() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"unmovable": "it publishes ports"}, "it cannot be moved: it publishes ports"),
-        ({"reports": 2}, "it has reported 2 times of 3"),
-        ({"done_core_s": 20.0}, "it has done less than 3% of its work"),
-        ({"left": Left(79, 79, 79)}, "it is done in 20 s, a move stops it for 10 s"),
-        ({"rests_until_s": NOW_S + 60}, "it rests for 1 min 0 s"),
+        ({"unmovable": "it publishes ports"}, "the job cannot be moved: it publishes ports"),
+        ({"reports": 2}, "the job has reported 2 times, 3 are needed"),
+        ({"done_core_s": 20.0}, "the job has done less than 3% of its work"),
+        ({"left": Left(79, 79, 79)}, "the job is done in 20 s, a move stops it for 10 s"),
+        ({"rests_until_s": NOW_S + 60}, "the job may not be moved for another 1 min 0 s"),
         ({"gpus": 1}, "needs 1 GPU, 0 free"),
-        ({"requires": {"disk": "ssd"}}, "needs the label 'disk=ssd'"),
-        ({"floor_cores": 9.0}, "its floor is 9.00 cores of 8.00"),
+        ({"requires": {"disk": "ssd"}}, "the node lacks the label 'disk=ssd'"),
+        ({"floor_cores": 9.0}, "the job's floor is 9.00 cores, the node has 8.00"),
         ({"node": "gone"}, "gone does not report"),
-        ({"node": "b"}, "it runs there"),
+        ({"node": "b"}, "the job runs there already"),
     ],
 )
 def test_each_rule_about_the_job(change: dict[str, Any], why: str) -> None:
@@ -64,8 +64,8 @@ def test_no_job_moves_from_a_silent_node_or_to_none() -> None:
 
 
 def test_a_job_that_does_not_run_is_not_moved() -> None:
-    assert refusal(job("x")) == "it does not run"
-    assert moved(Move("x", "b"), jobs=[]).refused["x"].endswith("it does not run")
+    assert refusal(job("x")) == "the job does not run"
+    assert moved(Move("x", "b"), jobs=[]).refused["x"].endswith("the job does not run")
 
 
 NODES = [node(name) for name in "abcd"]
@@ -74,7 +74,10 @@ MANY = [node(f"n{index:02}") for index in range(32)]
 
 @pytest.mark.parametrize(
     ("source", "target", "why"),
-    [("n00", "n02", "a job is moving from n00"), ("n02", "n01", "a job is moving to n01")],
+    [
+        ("n00", "n02", "another job is moving from n00"),
+        ("n02", "n01", "another job is moving to n01"),
+    ],
 )
 def test_one_move_from_a_source_and_to_a_target(source: str, target: str, why: str) -> None:
     jobs = [job("x", "n00"), job("y", source)]
@@ -99,7 +102,7 @@ def test_one_move_for_each_16_nodes_with_those_under_way() -> None:
 
 def test_a_job_that_moves_is_left_alone() -> None:
     moving = (Transit("x", "a", "b", NOW_S, NOW_S + 10),)
-    assert refusal(job("x", "a"), moving=moving) == "it is moving"
+    assert refusal(job("x", "a"), moving=moving) == "the job is moving already"
 
 
 def before(*passed: tuple[str, str, str, float]) -> tuple[Passed, ...]:
@@ -108,18 +111,23 @@ def before(*passed: tuple[str, str, str, float]) -> tuple[Passed, ...]:
 
 def test_not_again_within_ten_minutes_and_never_twice_in_a_row() -> None:
     one = job("x", "a")
-    assert refusal(one, memory=before(("x", "b", "a", 599), ("y", "a", "b", 10))) == (
-        "it moved 9 min 59 s ago"
+    assert (
+        refusal(one, memory=before(("x", "b", "a", 599), ("y", "a", "b", 10)))
+        == "the job moved 9 min 59 s ago"
     )
-    assert refusal(one, memory=before(("x", "b", "a", 600))) == (
-        "no other job has moved since it did"
+    assert (
+        refusal(one, memory=before(("x", "b", "a", 600)))
+        == "no other job has moved since this one did"
     )
     assert refusal(one, memory=before(("x", "b", "a", 600), ("y", "a", "b", 10))) is None
 
 
 def test_at_most_six_moves_an_hour() -> None:
     often = before(*(("x", "b", "a", 3590.0 - i * 590) for i in range(6)), ("y", "a", "b", 1))
-    assert refusal(job("x", "a"), memory=often) == "6 moves in an hour"
+    assert (
+        refusal(job("x", "a"), memory=often)
+        == "the job moved 6 times in the last hour, the most per hour"
+    )
 
 
 def test_after_a_failed_move_the_job_and_the_pair_rest() -> None:
@@ -132,7 +140,9 @@ def test_after_a_failed_move_the_job_and_the_pair_rest() -> None:
     failed = guard(
         snapshot(PAIR, jobs, NOW_S + 20), ClusterDecision(moves=(Move("y", "b"),)), later.passed
     )
-    assert failed.refused["y"] == "not moved to 'b': x's move to b failed; rests for 10 min"
+    assert (
+        failed.refused["y"] == "not moved to 'b': x's move to b failed; the next try is in 10 min"
+    )
     assert failed.passed[0].failed
     nodes = [*PAIR, node("c")]
     elsewhere = guard(
@@ -160,7 +170,7 @@ def test_a_move_is_undone_once_without_rest_and_the_job_rests_longer_after() -> 
     assert moved(Move("x", "c", undo=True), jobs=[one], nodes=nodes, memory=there).moves == ()
     back = (Passed("x", "b", "a", NOW_S - 1700, undo=True), *before(("y", "a", "b", 9)))
     found = moved(Move("x", "b", undo=True), jobs=[job("x", "a")], memory=back)
-    assert found.refused["x"].endswith("it moved 28 min 20 s ago")
+    assert found.refused["x"].endswith("the job moved 28 min 20 s ago")
 
 
 def test_jobs_of_a_draining_node_move_whatever_it_costs() -> None:
@@ -170,7 +180,7 @@ def test_jobs_of_a_draining_node_move_whatever_it_costs() -> None:
     assert refusal(fresh, nodes) is None
     assert refusal(fresh, nodes, before(("x", "b", "a", 60))) is None
     resting = replace(fresh, rests_until_s=NOW_S + 1)
-    assert refusal(resting, nodes) == "it rests for 1 s"
+    assert refusal(resting, nodes) == "the job may not be moved for another 1 s"
 
 
 def test_placements_need_a_queued_job_a_known_node_and_room() -> None:
@@ -181,7 +191,7 @@ def test_placements_need_a_queued_job_a_known_node_and_room() -> None:
     assert found.refused == {
         "q": "not placed on a: needs 1 GPU, 0 free",
         "r": "not placed: there is no node 'no\\nwhere'",
-        "ghost": "not placed: it is not in the queue",
+        "ghost": "not placed: the job is not in the queue",
     }
 
 

@@ -39,7 +39,7 @@ def test_an_arrival_and_a_job_that_may_start_elsewhere_have_one(confirmed: bool)
 
 
 DOWN = {"a": OVER_S + 1.0, "b": OVER_S - 1.0}
-WHY = "its node is down, and its lease has run out"
+WHY = "the job's node is down, and the lease has run out"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_node_whose_lease_is_over_is_gone_and_off_for_some(
 
 
 def test_where_nobody_knows_how_it_runs_only_what_a_person_said_counts() -> None:
-    declared = "its node was declared off"
+    declared = "the job's node was declared off"
     found = absent_for(ON_A, DOWN, ("c",), paused=False)
     assert found == Absent(frozenset({"c"}), {"c": declared})
     assert absent_for(LEASED, DOWN, ("a", "c"), paused=False).off == {"a": declared, "c": declared}

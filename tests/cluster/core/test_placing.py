@@ -36,15 +36,15 @@ def test_each_requirement_has_its_reason_by_node() -> None:
     asks = job("x", floor_cores=1.0, memory_bytes=2 * GIB, gpus=1, requires={"disk": "ssd"})
     seen = Occupancy(snapshot(nodes, [asks]))
     assert {name: seen.lacks(asks, name) for name in seen.nodes} == {
-        "a": "its agent does not report",
-        "b": "it drains",
-        "c": "needs the label 'disk=ssd'",
-        "d": "its floor is 1.00 cores of 0.50",
+        "a": "the node's agent does not report",
+        "b": "the node drains",
+        "c": "the node lacks the label 'disk=ssd'",
+        "d": "the job's floor is 1.00 cores, the node has 0.50",
         "e": "needs 1 GPU, 0 free",
         "f": "needs 1 GPU, 0 free",
     }
     no_gpu = job("y", memory_bytes=2 * GIB)
-    assert seen.lacks(no_gpu, "e") == "needs 2 GiB of memory, 1 GiB free"
+    assert seen.lacks(no_gpu, "e") == "the job needs 2 GiB of memory, 1 GiB is free"
     assert seen.lacks(no_gpu, "f") is None
 
 
@@ -67,7 +67,7 @@ def test_an_image_that_may_not_be_pulled_must_be_there(image: str, there: bool) 
     nodes = [node("a", images=listed), node("b")]
     asks = job("x", image=image, pulls=False)
     seen = Occupancy(snapshot(nodes, [asks]))
-    why = None if there else f"has no image '{image}', and pull_policy is never"
+    why = None if there else f"the node lacks the image '{image}', and pull_policy is never"
     assert seen.lacks(asks, "a") == why
     assert seen.lacks(asks, "b") is None, "it is not known which it has"
     assert seen.lacks(replace(asks, pulls=True), "a") is None
@@ -93,7 +93,7 @@ def test_floors_of_all_jobs_on_a_node_fit_its_capacity() -> None:
     jobs = [job("a", "n", floor_cores=5.0), job("b", floor_cores=2.0), job("c", floor_cores=2.0)]
     found = placed([node("n")], jobs)
     assert found.place == {"b": "n"}
-    assert "its floor is 2.00 cores, 1.00 are left" in found.why["c"]
+    assert "the job's floor is 2.00 cores, 1.00 are free" in found.why["c"]
 
 
 def test_unknown_memory_refuses_no_job() -> None:
@@ -112,7 +112,7 @@ def test_placements_of_one_round_count_for_those_after_them() -> None:
 def test_a_job_that_fits_no_node_even_empty_blocks_none() -> None:
     found = placed([node("n")], [job("never", requires={"gpu": "h100"}), job("a", arrived_s=1.0)])
     assert found.place == {"a": "n"}
-    assert found.why["never"] == "fits no node: n: needs the label 'gpu=h100'"
+    assert found.why["never"] == "fits no node: n: the node lacks the label 'gpu=h100'"
 
 
 def test_a_later_job_goes_first_only_where_the_head_starts_no_later() -> None:
@@ -124,7 +124,7 @@ def test_a_later_job_goes_first_only_where_the_head_starts_no_later() -> None:
     short = job("short", None, 200.0, gpus=1, arrived_s=2.0)
     found = placed(nodes, [running, head, long, short])
     assert found.place == {"short": "n"}
-    assert "n: it would delay head" in found.why["long"]
+    assert "n: would delay head, the first in the queue" in found.why["long"]
     assert "the first to start, on n in about 1 min 40 s" in found.why["head"]
 
 
@@ -146,4 +146,4 @@ def test_a_burst_takes_several_rounds() -> None:
 
 
 def test_without_nodes_all_wait() -> None:
-    assert placed([], [job("a")]).why == {"a": "fits no node: there are no nodes"}
+    assert placed([], [job("a")]).why == {"a": "fits no node: the cluster has no nodes"}

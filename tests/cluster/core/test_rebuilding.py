@@ -80,7 +80,11 @@ def test_a_job_that_another_node_runs_at_an_unknown_epoch_is_told() -> None:
         return list(held_twice(ClusterFacts(0.0, nodes, {"job": record}, reports, {})))
 
     assert told(Phase.RUNNING, 5) == [
-        "job: b runs it at epoch 5, its record names a at epoch 2: remove its file to end both"
+        (
+            "job: b runs the job at epoch 5, the job's record names a at epoch 2: remove the job's "
+            "file to "
+            "end both"
+        )
     ]
     assert len(told(Phase.ARRIVING, 2)) == 1
     assert told(Phase.PREPARED, 2) == [], "room that is kept"

@@ -125,7 +125,7 @@ def test_a_whole_cluster_is_well(host: Host, authority: Authority) -> None:
     assert "a restart of the engine ends this host's containers" in lines["restart"]
     assert lines["status"].startswith("the controller leads; ")
     nodes = [one.line for one in found if one.what == "node"]
-    assert nodes[0] == "host-of-node4: down, as Swarm says; its jobs stay its own"
+    assert nodes[0] == "host-of-node4: down, as Swarm reports; no other node gets its jobs"
     assert nodes[1:] == [
         f"host-of-node{n}: 127.0.0.{n}:{host.port} answers with dlsched {__version__}"
         for n in (1, 2, 3)
@@ -199,7 +199,7 @@ def test_an_engine_that_does_not_answer_or_answers_nonsense(host: Host, swarm: P
     assert host.one("engine")[0] == "fail"
     swarm.is_cut_off = False
     del swarm.info["NodeID"]
-    assert host.one("engine")[:2] == ("fail", "unix:///played.sock: it says nothing of a swarm")
+    assert host.one("engine")[:2] == ("fail", "unix:///played.sock: the engine reports no swarm")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_certificates_that_cannot_be_used_say_what_to_do(
     state, line, remedy = host.one("tls")
     assert (state, "the key is encrypted (autolock)" in line) == ("fail", True)
     assert "docker swarm update --autolock=false" in remedy
-    assert host.one("nodes")[1] == "not asked: there is no certificate to ask with"
+    assert host.one("nodes")[1] == "nodes were not asked: this host has no certificate to ask with"
     host.certificates = Certificates(ca, tmp_path / "absent", key)
     assert host.one("tls")[1] == f"{tmp_path}/absent: No such file or directory"
     host.certificates = authority.node("node1", MANAGER, days=-1, as_name="old")
@@ -280,7 +280,7 @@ def test_a_node_whose_certificate_is_refused_is_to_be_examined_there(
     ):
         state, line, remedy = host.node()
     assert (state, "its certificate is refused" in line) == ("fail", True)
-    assert remedy == "dlsched cluster doctor on that host"
+    assert remedy == "run `dlsched cluster doctor` on that host"
 
 
 def test_a_node_that_hangs_fails_after_the_time_limit(
@@ -323,7 +323,7 @@ def test_another_instance_fails_and_another_version_warns(
     monkeypatch.setattr(https, "__version__", "0.0.1\x7f" + "x" * 500)
     with agents(host, authority, "node2"):
         state, line, remedy = host.node()
-    assert (state, remedy) == ("warn", "the same version on all hosts")
+    assert (state, remedy) == ("warn", "install the same version on all hosts")
     assert "answers with dlsched 0.0.1" in line
     assert "\x7f" not in line and len(line) < 200
 
@@ -339,7 +339,10 @@ def test_the_controllers_status(host: Host) -> None:
     assert host.one("status")[1].startswith("the controller follows the leading one")
     assert host.one("jobs")[1] == "known on host-of-node2, which leads: ask there"
     write_status(run_dir, replace(own, written_at=written_ago(36_000.0)))
-    assert host.one("status")[:2] == ("fail", "10 h old: the controller has ended, or hangs")
+    assert host.one("status")[:2] == (
+        "fail",
+        "the status is 10 h old: the controller has ended, or hangs",
+    )
     write_status(run_dir, replace(own, alarms=("the store: x\x1b[2J", "two")))
     state, line, _ = host.one("status")
     assert (state, line[:12], line[-13:]) == ("warn", "the store: x", " (and 1 more)")
@@ -348,16 +351,16 @@ def test_the_controllers_status(host: Host) -> None:
 
 def test_jobs_that_cannot_be_moved(host: Host) -> None:
     (job,) = example().jobs
-    run_dir, why = host.settings.run_dir, "it declares no checkpoint"
+    run_dir, why = host.settings.run_dir, "the job declares no checkpoint"
     own = replace(example(), manager="node1", leader="node1")
     jobs = [replace(job, name=f"job-{n}", unmovable=why) for n in range(7)]
     done = replace(job, name="done", state="finished", unmovable=why)
     movable = replace(job, unmovable="")
     write_status(run_dir, replace(own, jobs=(*jobs, done, movable)))
     state, line, remedy = host.one("jobs")
-    assert (state, remedy) == ("warn", "declare `checkpoint` in the job file")
+    assert (state, remedy) == ("warn", "declare `checkpoint` in those job files")
     assert line.startswith(
-        "7 of 8 jobs cannot be moved, by adaptive or a drain: job-0 (it declares"
+        "7 of 8 jobs cannot be moved by policy adaptive or a drain: job-0 (it declares"
     )
     assert line.endswith(", and 2 more")
     write_status(run_dir, replace(own, jobs=(movable,)))

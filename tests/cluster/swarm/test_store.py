@@ -99,13 +99,25 @@ def edit(swarm: PlayedSwarm, name: str, key: str, value: object) -> None:
 EDITS: list[tuple[str, object, str]] = [
     ("state", None, "label dlsched.value: state: Field required"),
     ("state", "flying", "label dlsched.value: state: Input should be"),
-    ("state", "leaving", "label dlsched.value: target is missing, as it is leaving"),
-    ("state", "moving", "label dlsched.value: source is missing, as it is moving"),
-    ("target", "node-b", "label dlsched.value: target does not belong there, as it is placed"),
+    (
+        "state",
+        "leaving",
+        "label dlsched.value: target is missing in the record of a job that is leaving",
+    ),
+    (
+        "state",
+        "moving",
+        "label dlsched.value: source is missing in the record of a job that is moving",
+    ),
+    (
+        "target",
+        "node-b",
+        "label dlsched.value: target is not allowed in the record of a job that is placed",
+    ),
     ("epoch", "1", "label dlsched.value: epoch: Input should be a valid integer"),
     ("saved", {"step": "5"}, "label dlsched.value: saved.step: Input should be a valid integer"),
     ("pinned", "yes", "label dlsched.value: pinned: Unexpected keyword"),
-    ("job", "bert", "its labels are another's"),
+    ("job", "bert", "its labels name another config"),
     ("dlsched.value", "{", "label dlsched.value: Invalid JSON"),
     ("dlsched.value", None, "label dlsched.value: Invalid JSON"),
     ("dlsched.v", "1", "label dlsched.v is '1', must be '2'"),
@@ -127,13 +139,13 @@ def test_an_edited_record_is_left_as_it_is(
     assert set(store.records()) == set(store.submissions()) == {"bert"}
     problem = store.problems()["resnet"]
     assert line in problem
-    assert f"config {RECORD_NAME} is left as it is" in problem
+    assert f"config {RECORD_NAME} is not touched" in problem
     assert "\n" not in problem
     present = swarm.exchange("GET", f"/configs/{RECORD_NAME}")["Version"]["Index"]
     for known in (None, version, present):
         with pytest.raises(StaleRecord, match="resnet"):
             store.put(RECORD, known)
-    with pytest.raises(StaleRecord, match="is left as it is"):
+    with pytest.raises(StaleRecord, match="is not touched"):
         store.remove("resnet", present)
     assert repr(swarm.configs) == before
 
@@ -165,7 +177,7 @@ def test_a_job_with_an_edited_submission_is_not_taken_for_one_no_longer_desired(
         lambda: store.submit(replace(SUBMISSION, job=job, text="name: other\n")),
         lambda: store.withdraw(job, SUBMISSION.by),
     ):
-        with pytest.raises(StaleRecord, match="is left as it is"):
+        with pytest.raises(StaleRecord, match="is not touched"):
             change()
     assert repr(swarm.configs) == before
 
@@ -180,9 +192,9 @@ def test_an_edited_request_is_left_as_it_is(swarm: PlayedSwarm, store: SwarmStor
         edit(swarm, name, label, value)
         before = repr(swarm.configs)
         assert store.requests() == [pause]
-        assert "is left as it is" in store.problems()[name]
+        assert "is not touched" in store.problems()[name]
         for change in (store.ask, store.done):
-            with pytest.raises(StaleRecord, match="is left as it is"):
+            with pytest.raises(StaleRecord, match="is not touched"):
                 change(move)
         assert repr(swarm.configs) == before
         swarm.edited(name, whole)
@@ -331,7 +343,7 @@ def test_an_answer_that_is_no_swarms_is_a_store_error(answer: object) -> None:
     store = SwarmStore(Odd(), "lab")
     reading = [store.own_id, lambda: store.put(RECORD, 1), *([store.nodes] if answer else [])]
     for call in reading:
-        with pytest.raises(StoreError, match="an answer of the engine that is no Swarm's"):
+        with pytest.raises(StoreError, match="the engine's answer is not that of a Swarm"):
             call()
 
 

@@ -55,8 +55,8 @@ def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox:
 
 
 def test_a_container_of_another_folder_is_left_alone(inbox: Scripted):
-    assert spared(inbox, source="/elsewhere/a.yaml") == (
-        "it was started from /elsewhere, not from /jobs"
+    assert (
+        spared(inbox, source="/elsewhere/a.yaml") == "its job file was in /elsewhere, not in /jobs"
     )
 
 
@@ -70,8 +70,11 @@ def rejected(name: str, job: str | None = None) -> InboxScan:
     (rejected("a.yaml"), "its job file a.yaml is rejected"),
     (rejected("renamed.yaml", "a"), "its job file a.yaml is rejected"),
     (InboxScan(unsettled=("a.yaml",)), "its job file a.yaml is still being read"),
-    (InboxScan(unsettled=("other.yaml",)), "the job files are still being read"),
-    (rejected("x.yaml"), "its job file a.yaml is gone, but x.yaml is rejected and may be it"),
+    (InboxScan(unsettled=("other.yaml",)), "not all job files have been read yet"),
+    (rejected("x.yaml"), (
+        "its job file a.yaml is gone, but the rejected file x.yaml may be the same "
+        "job"
+    )),
 ])  # fmt: skip
 def test_what_is_not_surely_removed_is_spared(inbox: Scripted, sees: InboxScan, why: str):
     inbox.sees = sees
@@ -112,12 +115,15 @@ def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inb
     (InboxScan(settled=True, closed={"alice": "/jobs/alice cannot be listed"}),
      "/jobs/alice cannot be listed", None),
     (InboxScan(settled=True, unsettled=("alice/x.yaml",), unsettled_users=frozenset({"alice"})),
-     "the job files are still being read", None),
+     "not all job files have been read yet", None),
     (rejected("alice/x.yaml"),
-     "its job file alice/a.yaml is gone, but alice/x.yaml is rejected and may be it", None),
+     (
+         "its job file alice/a.yaml is gone, but the rejected file alice/x.yaml may be the same "
+         "job"
+     ), None),
     (rejected("alice/a.yaml"),
      "its job file alice/a.yaml is rejected", None),
-    (InboxScan(settled=False), *["the job files are still being read"] * 2),
+    (InboxScan(settled=False), *["not all job files have been read yet"] * 2),
 ])  # fmt: skip
 def test_what_is_wrong_with_one_users_files_concerns_no_other(
     inbox: Scripted, sees: InboxScan, alices: str | None, bobs: str | None
@@ -128,8 +134,9 @@ def test_what_is_wrong_with_one_users_files_concerns_no_other(
 
 
 def test_a_container_from_deeper_than_a_users_folder_is_not_from_here(inbox: Scripted):
-    assert spared(inbox, source="/jobs/alice/deep/a.yaml") == (
-        "it was started from /jobs/alice/deep, not from /jobs"
+    assert (
+        spared(inbox, source="/jobs/alice/deep/a.yaml")
+        == "its job file was in /jobs/alice/deep, not in /jobs"
     )
 
 

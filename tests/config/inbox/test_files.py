@@ -41,7 +41,7 @@ def test_what_was_swapped_for_a_fifo_or_a_link_after_the_look_is_still_refused(
     os.mkfifo(tmp_path / "fifo.yaml")
     (tmp_path / "link.yaml").symlink_to(regular)
     monkeypatch.setattr(files.os, "stat", lambda *_, **__: status)
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         read_job_file(tmp_path, "fifo.yaml", (0, 0, 0, 0))
     with pytest.raises(OSError, match="symbolic links"):
         read_job_file(tmp_path, "link.yaml", (0, 0, 0, 0))

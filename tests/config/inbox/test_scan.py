@@ -216,7 +216,7 @@ def test_the_first_to_hold_a_name_keeps_it(desk: Desk) -> None:
     scan = desk.settle()
     assert names(scan) == {"job-x": "b.yaml"}
     assert scan.specs[0].weight == 1
-    assert scan.rejected[0].problems == ("a.yaml: the job job-x is already that of b.yaml",)
+    assert scan.rejected[0].problems == ("a.yaml: the file b.yaml already has the job job-x",)
 
 
 def test_at_the_same_time_the_first_by_file_name_wins(desk: Desk) -> None:
@@ -279,7 +279,7 @@ def test_a_folder_that_cannot_be_listed_removes_nothing(desk: Desk) -> None:
         assert (lost.specs, lost.settled, lost.next_s) == (before, False, None)
         assert lost.problem == (
             f"{desk.folder} cannot be listed: No such file or directory "
-            f"(mkdir -p {desk.folder}, or --watch another)"
+            f"(`mkdir -p {desk.folder}`, or `--watch` another folder)"
         )
     away.rename(desk.folder)
     back = desk.scan(1)
@@ -325,10 +325,10 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(desk: Desk) -> 
         scan = desk.settle()
     assert {entry.file: entry.problems[0].split(": ")[1] for entry in scan.rejected} == {
         "broken.yaml": "is a symbolic link",
-        "fifo.yaml": "is no regular file",
-        "folder.yaml": "is no regular file",
+        "fifo.yaml": "is not a regular file",
+        "folder.yaml": "is not a regular file",
         "link.yaml": "is a symbolic link",
-        "socket.yaml": "is no regular file",
+        "socket.yaml": "is not a regular file",
     }
 
 
@@ -484,7 +484,7 @@ def test_a_file_on_which_the_reader_fails_stops_no_other(
     assert weights == {"job-a": 2.0, "job-b": 1.0, "job-c": 2.0}, "b runs on as it was"
     (bad,) = scan.rejected
     why = "cannot be read, by a fault of dlsched (RuntimeError: a fault of ours)"
-    assert bad.problems == (f"b.yaml: {why}: please report it",)
+    assert bad.problems == (f"b.yaml: {why}: please report this",)
 
 
 def test_a_file_whose_name_is_no_text_is_rejected_with_the_reason(desk: Desk) -> None:

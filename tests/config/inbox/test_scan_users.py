@@ -88,7 +88,10 @@ def test_rules_bind_users_and_not_the_operator(house: House) -> None:
     scan = house.settle()
     assert [spec.name for spec in scan.specs] == ["job-b"]
     assert scan.rejected[0].problems == (
-        f"alice/a.yaml:3:9: ports[0]: the host port 80 is not for uid {ALICE}: none is allowed",
+        (
+            f"alice/a.yaml:3:9: ports[0]: uid {ALICE} may not publish the host port 80: none is "
+            "allowed"
+        ),
     )
 
 
@@ -97,7 +100,7 @@ def test_without_rules_a_users_file_is_refused_and_a_subfolder_not_read(house: H
     house.write("alice/a.yaml", "job-a")
     house.write("a.yaml", "job-b", uid=ALICE)
     assert told(house.settle()) == {
-        "a.yaml": f"belongs to uid {ALICE}, whom the settings' `tenants` leave out"
+        "a.yaml": f"belongs to uid {ALICE}, for whom the setting `tenants` has no rules"
     }
 
 
@@ -137,18 +140,18 @@ def _sparse(house: House) -> None:
 
 @pytest.mark.parametrize(("make", "said"), [
     (lambda house: house.write("alice/x.yaml", "job-x", uid=BOB),
-     f"belongs to uid {BOB}, in the folder of uid {ALICE}"),
+     f"belongs to uid {BOB}, but the folder to uid {ALICE}"),
     (lambda house: house.write("alice/x.yaml", "job-x", uid=0),
-     f"belongs to uid 0, in the folder of uid {ALICE}"),
-    (_hard_link, "has several names (hard links): copy it instead"),
+     f"belongs to uid 0, but the folder to uid {ALICE}"),
+    (_hard_link, "has several names (hard links): copy the file instead"),
     (lambda house: house.write("alice/x.yaml", "job-x").chmod(0o666),
-     "may be written by everybody: chmod o-w it"),
+     "may be written by everybody: `chmod o-w` the file"),
     (lambda house: (house.folder / "alice/x.yaml").symlink_to("/etc/shadow"),
      "is a symbolic link: a job file is a regular file in the folder itself"),
     (lambda house: os.mkfifo(house.folder / "alice/x.yaml"),
-     "is no regular file: a job file is a regular file in the folder itself"),
+     "is not a regular file: a job file is a regular file in the folder itself"),
     (lambda house: os.mknod(house.folder / "alice/x.yaml", 0o20666, os.makedev(1, 5)),
-     "is no regular file: a job file is a regular file in the folder itself"),
+     "is not a regular file: a job file is a regular file in the folder itself"),
     (_sparse, "more than 256 KiB, the most that a job file may be"),
 ])  # fmt: skip
 def test_a_hostile_file_is_refused_and_blocks_nobody(
@@ -164,12 +167,24 @@ def test_a_hostile_file_is_refused_and_blocks_nobody(
 
 @pytest.mark.parametrize(("make", "name", "said"), [
     (lambda path: path.symlink_to("/etc/shadow"), "secret.env", "is a symbolic link"),
-    (lambda path: path.write_text("A=roots\n"), "secret.env", "belongs to uid 0, the job file to"),
-    (lambda path: os.link("/etc/shadow", path), "secret.env", "belongs to uid 0, the job file to"),
-    (os.mkfifo, "secret.env", "is no regular file"),
-    (lambda _: None, "/etc/shadow", "is not beside the job file, as those of a user must be"),
-    (lambda _: None, "../bob/b.env", "is not beside the job file, as those of a user must be"),
-    (lambda _: None, "..", "is not beside the job file, as those of a user must be"),
+    (lambda path: path.write_text("A=roots\n"), "secret.env", (
+        "belongs to uid 0, but the job file "
+        "to"
+    )),
+    (lambda path: os.link("/etc/shadow", path), "secret.env", (
+        "belongs to uid 0, but the job file "
+        "to"
+    )),
+    (os.mkfifo, "secret.env", "is not a regular file"),
+    (lambda _: None, "/etc/shadow", (
+        "is not in the folder of the job file, as a user's files must "
+        "be"
+    )),
+    (lambda _: None, "../bob/b.env", (
+        "is not in the folder of the job file, as a user's files must "
+        "be"
+    )),
+    (lambda _: None, "..", "is not in the folder of the job file, as a user's files must be"),
     (lambda _: None, "absent.env", "is not there"),
 ])  # fmt: skip
 def test_the_agent_reads_no_other_file_for_a_user(
@@ -190,7 +205,7 @@ def test_what_env_files_take_to_read_is_bounded_and_counted(house: House) -> Non
     (house.folder / "alice" / "a.env").write_text(f"A={'b' * 60_000}\n")
     os.chown(house.folder / "alice" / "a.env", ALICE, ALICE)
     house.write("alice/many.yaml", "job-m", f"env_file: [{'a.env, ' * 4000}]\n")
-    many = "env_file: has 4000 entries, the bound is 8"
+    many = "env_file: has 4000 entries, the limit is 8"
     assert told(house.settle()) == {"alice/many.yaml": many}
     house.write("alice/a.yaml", "job-a", f"env_file: [{'a.env, ' * 8}]\n")
     assert [spec.name for spec in house.settle().specs] == ["job-a"]
@@ -248,7 +263,7 @@ def _full(house: House) -> None:
 @pytest.mark.parametrize(("close", "said"), [
     (_full, "/alice holds more than 100 entries: not read"),
     (lambda house: (house.folder / "alice").chmod(0o777),
-     "/alice may be changed by others than its owner (mode 0777): chmod 755 it"),
+     "/alice may be changed by others than its owner (mode 0777): `chmod 755` the folder"),
 ])  # fmt: skip
 def test_a_closed_folder_removes_nothing_and_blocks_nobody(
     house: House, close: Callable[[House], None], said: str
@@ -266,7 +281,7 @@ def test_a_closed_folder_removes_nothing_and_blocks_nobody(
     house.write("bob/c.yaml", "job-a")
     scan = house.settle()
     assert scan.specs == ()
-    assert told(scan) == {"bob/c.yaml": "the job job-a is already that of alice/a.yaml"}
+    assert told(scan) == {"bob/c.yaml": "the file alice/a.yaml already has the job job-a"}
     assert scan.claims == {"job-a": "alice/a.yaml"}
 
 
@@ -329,7 +344,7 @@ def test_a_name_stays_its_owners_over_restarts_whoever_comes_first_by_name(house
     for _ in range(10):
         scan = house.scan(0.2)
         assert scan.files in ({}, {"job-x": "bob/b.yaml"})
-    assert told(scan) == {"alice/a.yaml": "the job job-x is already that of bob/b.yaml"}
+    assert told(scan) == {"alice/a.yaml": "the file bob/b.yaml already has the job job-x"}
 
 
 def test_a_name_is_kept_for_a_file_that_is_wrong_now(house: House) -> None:

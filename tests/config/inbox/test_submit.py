@@ -33,7 +33,7 @@ def test_submit_puts_the_file_in_whole(desk: Desk) -> None:
         ("name: job-a\nimage: a\n", "a.txt", "a.txt: is not the name of a job file"),
         ("name: job-a\nimage: a\n", "../a.yaml", "is not the name of a job file"),
         ("name: job-a\nimage: a\n", ".a.yaml", "is not the name of a job file"),
-        ("name: job-a\nimage: a\n", "b.yaml", "b.yaml: is the file of the job job-b: submit job-a"),
+        ("name: job-a\nimage: a\n", "b.yaml", "b.yaml: is already the file of the job job-b: give"),
     ],
 )
 def test_submit_refuses_and_leaves_the_folder_as_it_was(

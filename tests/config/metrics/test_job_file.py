@@ -32,7 +32,7 @@ def test_a_pattern_and_a_file_without_a_preset() -> None:
 @pytest.mark.parametrize(
     ("metrics", "line"),
     [
-        ("vlm", "job.yaml:3:10: metrics: 'vlm' is no preset; did you mean vllm?"),
+        ("vlm", "job.yaml:3:10: metrics: 'vlm' is not a preset; did you mean vllm?"),
         ("{port: 99999}", "job.yaml:3:17: metrics.port: '99999': a port, 1 to 65535"),
         ("{port: 1, total: x}", "job.yaml:3:27: metrics.total: needs count too"),
         ("{prot: 1}", "job.yaml:3:11: metrics.prot: unknown key; did you mean port?"),

@@ -49,23 +49,23 @@ def test_an_operators_preset_joins_and_replaces(tmp_path: Path) -> None:
         ("a: {port: 0}", "1:11: a.port: '0': a port, 1 to 65535"),
         ("a: {port: '020'}", "1:11: a.port: '020': a port, 1 to 65535"),
         ("a:\n  port: 1\n  nmae: x", "3:3: a.nmae: unknown key; did you mean name?"),
-        ("a: {base: b}", "1:11: a.base: 'b' is no preset; `dlsched presets` lists them"),
-        ("a: {base: vlm}", "1:11: a.base: 'vlm' is no preset; did you mean vllm?"),
+        ("a: {base: b}", "1:11: a.base: 'b' is not a preset; `dlsched presets` lists them"),
+        ("a: {base: vlm}", "1:11: a.base: 'vlm' is not a preset; did you mean vllm?"),
         ("a: {base: b}\nb: {base: a}", "1:11: a.base: b -> a -> b is a circle"),
         ("A: {port: 1}", "1:1: A: 'A' is not a preset's name"),
         ("a: {port: 1, total: t}", "a.total: needs count too: a ratio has total and count"),
         ("a: {port: 1, kind: ratio}", "a.kind: ratio needs total and count"),
-        ("a: {port: 1, name: x, total: t, count: c}", "a.name: stands beside total or count"),
+        ("a: {port: 1, name: x, total: t, count: c}", "a.name: is given beside total or count"),
         ("a: {kind: log}", "a.kind: log needs a pattern"),
         ("a: {name: x}", "a.name: has no effect without port"),
         ("a: {pattern: 'x'}", "a.pattern: 'x': 1 to "),
         ("a: {pattern: '(?P<a>.)', when: a == b}", "a.when: 'b': the pattern has no such group"),
         ("a: {port: 1, where: {h: '('}}", "a.where.h: '(': not a regular expression of RE2"),
         ("a: {port: 1, unit: min}", "a.unit: 'min' is not one of s, ms, us"),
-        ("a: {port: [1, 2, 3, 4, 5, 6, 7, 8, 9]}", "a.port: has 9 entries, the bound is 8"),
+        ("a: {port: [1, 2, 3, 4, 5, 6, 7, 8, 9]}", "a.port: has 9 entries, the limit is 8"),
         ("a: {}", "a: needs port, path, pattern, or a preset's name"),
         ("a: &x {port: 1}", "the anchor &x is not supported"),
-        ("[1]", "a list stands where a mapping is meant"),
+        ("[1]", "a list is given where a mapping is expected"),
         ("".join(f"a{n}: {{port: 1}}\n" for n in range(PRESETS_MAX + 1)), f"is {PRESETS_MAX}"),
         ("", "the file is empty"),
     ],
@@ -89,14 +89,16 @@ def test_what_others_than_the_operator_may_change_is_refused(tmp_path: Path, mod
         path.chmod(mode | (path.stat().st_mode & 0o111))
         with pytest.raises(PresetError) as raised:
             load_presets(folder)
-        assert str(raised.value).startswith(f"{path}: may be changed by others than root (")
+        assert str(raised.value).startswith(f"{path}: others than root may change the file (")
         path.chmod(0o755)
     assert "asr" in load_presets(folder).by_name
 
 
 def test_another_users_presets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "is_operator", lambda _: False)
-    with pytest.raises(PresetError, match=r"others than root \(belongs to uid \d+, mode 0"):
+    with pytest.raises(
+        PresetError, match=r"others than root may change the file \(belongs to uid \d+, mode 0"
+    ):
         load_presets(tmp_path)
 
 

@@ -136,7 +136,9 @@ def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
     learns = gpu_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
     cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
     cycles.runs(learns, "GPU-0")
-    assert views(cycles.update())["b"].reason.endswith("when is not known: a reports nothing yet")
+    assert views(cycles.update())["b"].reason.endswith(
+        "time of start unknown: a reports nothing yet"
+    )
     expected = Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0)
     cycles.ledger.applied((), Answer(forecasts={"a": (expected,)}), cycles.now_s)
     assert views(cycles.update())["b"].reason.endswith(
@@ -340,14 +342,19 @@ LOST = (gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
 @pytest.mark.parametrize(
     ("spec", "options", "told", "moves"),
     [
-        (saving("runs"), {}, "it is kept as it is", {}),
+        (saving("runs"), {}, "the job stays on it", {}),
         (
             saving("runs"),
             {"on_loss": "move", "move": False},
-            "it moves when there is room",
+            "the job moves when another GPU has room",
             {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")},
         ),
-        (gpu_spec("runs"), {"on_loss": "move"}, "it stays: it declares no checkpoint", {}),
+        (
+            gpu_spec("runs"),
+            {"on_loss": "move"},
+            "the job stays: the job declares no checkpoint",
+            {},
+        ),
     ],
     ids=["kept", "moves by setting", "would lose its work"],
 )
@@ -365,7 +372,7 @@ def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
     cycles = Cycles(gpus=TWO[:1])
     cycles.runs(saving("runs"), "GPU-1")
     assert texts(cycles.update().alarms) == (
-        "runs: its GPU-1 is no longer there; it is kept as it is",
+        "runs: the job's GPU-1 is no longer there; the job stays on it",
     )
     cycles.gpus, cycles.trouble = (), "no driver"
     assert texts(cycles.update().alarms) == ()

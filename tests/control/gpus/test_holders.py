@@ -131,7 +131,9 @@ def test_an_idle_holder_raises_an_alarm_until_it_computes() -> None:
     for _ in range(7):
         assert idle_texts(node.read(unused())) == []
     (text,) = idle_texts(node.read(unused()))
-    assert text.startswith("GPU 0: container notebook, of no job, holds 1 GiB and has not used")
+    assert text.startswith(
+        "GPU 0: container notebook, not a job, holds 1 GiB of memory and has not used"
+    )
     assert text.endswith("the GPU for over 1 min")
     assert idle_texts(node.read(used())) == []
     assert idle_texts(node.read(unused())) == []
@@ -142,7 +144,7 @@ def test_the_alarm_ends_when_the_holder_lets_go() -> None:
     for _ in range(4):
         state = node.read(unused(7, None, user="ada", memory_bytes=None))
     (text,) = idle_texts(state)
-    assert text.startswith("GPU 0: process 7 of ada, of no job, holds an unknown amount")
+    assert text.startswith("GPU 0: process 7 of ada, not a job, holds an unknown amount")
     assert idle_texts(node.read()) == []
     assert idle_texts(node.read(unused(7, None))) == []
 
@@ -163,7 +165,7 @@ def test_an_idle_job_is_an_alarm_too() -> None:
     for _ in range(3):
         state = node.read(unused(1, "id-mine"))
     assert idle_texts(state) == [
-        "GPU 0: job mine holds 1 GiB and has not used the GPU for over 15 s"
+        "GPU 0: job mine holds 1 GiB of memory and has not used the GPU for over 15 s"
     ]
 
 

@@ -62,13 +62,17 @@ def test_where_it_is_already_it_is_not_moved_to() -> None:
 @pytest.mark.parametrize(
     ("view", "to", "why"),
     [
-        (job("train", "a", checkpoint=None), "b", "it declares no checkpoint"),
+        (job("train", "a", checkpoint=None), "b", "the job declares no checkpoint"),
         (
             job("train", "a", checkpoint=Checkpoint("SIGUSR1", 30.0, "/work")),
             "b",
-            "its checkpoint path /work is in none of its writable volumes",
+            "the job's checkpoint path /work is in no writable volume",
         ),
-        (job("train", "a", adopted=True), "b", "it is adopted, and not ours to stop"),
+        (
+            job("train", "a", adopted=True),
+            "b",
+            "the container is adopted, so dlsched may not stop it",
+        ),
         (job("train", "a", state=JobState.PAUSED), "b", "it is paused"),
         (
             job(
@@ -80,8 +84,8 @@ def test_where_it_is_already_it_is_not_moved_to() -> None:
             "b",
             "updating",
         ),
-        (job("train", "a"), "b,c", "it needs 1 GPUs, not b, c"),
-        (job("train", "a"), "", "it needs 1 GPUs, not none"),
+        (job("train", "a"), "b,c", "the job needs 1 GPUs, decided were b, c"),
+        (job("train", "a"), "", "the job needs 1 GPUs, decided were none"),
         (job("train", "a"), "z", "there is no GPU z"),
         (job("train", "a"), "c", "no room on GPU c: reserved"),
     ],
@@ -147,7 +151,12 @@ def test_a_move_takes_the_limits_in_force_and_the_job_is_not_resized_beside() ->
     ("trouble", "lost", "acknowledged", "saved_before"),
     [
         ("fell off the bus", None, CheckpointAck(7, "/ckpt/here/7"), True),
-        (None, "a CPU update took its GPU away", CheckpointAck(7, "/ckpt/here/7"), True),
+        (
+            None,
+            "a CPU update took the container's GPU away",
+            CheckpointAck(7, "/ckpt/here/7"),
+            True,
+        ),
         ("fell off the bus", None, None, False),
         (None, None, CheckpointAck(7, "/ckpt/here/7"), False),
     ],

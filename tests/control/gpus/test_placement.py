@@ -127,7 +127,7 @@ def test_without_memory_asked_a_sharing_job_is_promised_its_part():
     (gpu_spec("a", share=0.1, gib=12), gpu_spec("h", share=0.2, gib=6),
      "needs 12 GiB on a GPU, at most 10 GiB is left on the 1 of 1 with time left"),
     (gpu_spec("a", 2, share=0.1), gpu_spec("h", share=0.2, gib=6),
-     "needs 0.10 of the time of 2 GPUs, so much is left on 1 of 1"),
+     "needs 0.10 of the time of 2 GPUs, which is left on 1 of 1"),
     (gpu_spec("a", share=0.5), gpu_spec("h", share=0.2, gib=12),
      "needs 0.50 of the memory of a GPU, at most 4 GiB is left on the 1 of 1 with time left"),
     (gpu_spec("a", model="A100"), gpu_spec("h"), "needs 1 GPU alone, 0 of 0 A100 free"),
@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_told_with_the_numbers(spec, holder, reason):
     (GpuView(gpu_fact(0), foreign_processes=5, holders=(PROCESS,) * 5),
      f"GPU 0: used by {', '.join(['process 7 of ada (1 GiB)'] * 3)} and 2 more"),
     (GpuView(gpu_fact(0, compute_mode=ComputeMode.PROHIBITED)),
-     "GPU 0: its compute mode is prohibited"),
+     "GPU 0: the GPU's compute mode is prohibited"),
 ])  # fmt: skip
 def test_a_closed_gpu_is_nobodys_and_the_reason_says_why(gpu, why):
     found = placed(HALF, gpu_node(gpu))

@@ -119,8 +119,9 @@ def test_nothing_is_kept_for_one_that_waits_for_a_gpu_in_trouble():
     node = gpu_node(gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
     found = turns(GpuQueue(node), BIG, SMALL)
     assert found["big"].kept == ()
-    assert found["big"].reason == (
-        "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; when is not known"
+    assert (
+        found["big"].reason
+        == "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; time of start unknown"
     )
     assert found["small"].gpus == ("GPU-0",)
 
@@ -151,14 +152,14 @@ def test_the_wait_is_for_the_last_holder_that_has_to_go():
     queue = GpuQueue(TWO, holders, outlook=ends(a=600, b=60, c=None))
     assert queue.admit(gpu_spec("alone")).wait_s == 600
     queue = GpuQueue(TWO, holders, outlook=ends(a=600, b=60, c=None))
-    assert queue.admit(BIG).reason.endswith("when is not known: c is told")
+    assert queue.admit(BIG).reason.endswith("time of start unknown: c is told")
 
 
 def test_far_back_in_the_queue_there_is_no_estimate():
     queue = GpuQueue(TWO, [held("a", "GPU-0"), held("b", "GPU-1")], outlook=ends(a=1, b=2))
     found = turns(queue, *(gpu_spec(f"j{index}") for index in range(17)))
     assert "not before" in found["j15"].reason
-    assert found["j16"].reason.endswith("; no estimate so far back in the queue")
+    assert found["j16"].reason.endswith("; too far back in the queue for an estimate")
 
 
 @pytest.mark.parametrize(("spec", "reason"), [

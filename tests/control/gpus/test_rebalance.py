@@ -148,9 +148,9 @@ def test_a_move_takes_at_most_saving_stopping_and_starting_again():
 def test_what_it_saves_must_outlast_its_container(volumes, tmpfs, path, lasts):
     spec = gpu_spec("a", checkpoint=replace(SAVES, path=path))
     spec = replace(spec, container=replace(spec.container, volumes=volumes, tmpfs=tmpfs))
-    told = f"its checkpoint path {path} is in none of its writable volumes"
+    told = f"the job's checkpoint path {path} is in no writable volume"
     assert unmovable(spec) == (None if lasts else told)
 
 
 def test_without_a_checkpoint_nothing_moves():
-    assert unmovable(gpu_spec("a")) == "it declares no checkpoint"
+    assert unmovable(gpu_spec("a")) == "the job declares no checkpoint"

@@ -56,7 +56,7 @@ def test_who_has_no_target_is_never_blind():
 
 @pytest.mark.parametrize("target", [LATENCY, TRAINING])
 def test_without_a_source_one_is_blind_at_once(target: Target):
-    assert seen(target, 100.0, has_source=False).blind == "no source of progress is given"
+    assert seen(target, 100.0, has_source=False).blind == "the job names no source of progress"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_first_report_has_its_time(target: Target, mute: str, as_of_s: float
         (replace(from_latencies([0.01] * 600), missed=7), None),
         (
             replace(from_latencies([0.01] * 600), missed=60),
-            "p95 may be on either side of 50 ms: packets at its sockets were not read",
+            "p95 may be on either side of 50 ms: packets at the job's sockets were not read",
         ),
         (LatencySketch(4, 0.1, spans=((0.0, 0.1, 4),)), None),
     ],
@@ -125,7 +125,14 @@ def test_a_latency_about_its_target_is_unclear(sketch: LatencySketch, why: str |
 def test_a_mean_whose_sum_may_be_off_is_unclear_about_its_target():
     asked = Silence(request_s=110.0)
     for sum_s, why in (
-        (0.55, "the mean may be on either side of 50 ms: the page rounds or contradicts its sum"),
+        (
+            0.55,
+            (
+                "the mean may be on either side of 50 ms: the metrics page rounds or contradicts "
+                "its "
+                "own sum"
+            ),
+        ),
         (0.75, None),
     ):
         recent = LatencySketch(10, sum_s, sum_error_s=0.2)
@@ -148,7 +155,7 @@ def test_a_service_is_blind_while_more_than_chance_fails():
         )
         return found.blind
 
-    assert failing(20, 30) == failing(0, 5) == "more than 1 % of its requests fail"
+    assert failing(20, 30) == failing(0, 5) == "more than 1 % of the job's requests fail"
     assert failing(49, 1) is failing(0, 4) is failing(0, 0) is None
 
 
@@ -169,7 +176,7 @@ def replace_in_flight(silence: Silence) -> Silence:
 
 def test_a_log_without_a_matching_line_is_named():
     told = seen(TRAINING, 160.1, log=LogFact(lines=7, matched=0)).blind
-    assert told == "no report in the first 1 min: none of its lines matches the pattern"
+    assert told == "no report in the first 1 min: none of the log's lines matches the pattern"
 
 
 # ---------------------------------------------------------------------- the idle
@@ -204,7 +211,7 @@ def test_reports_without_a_latency_do_not_make_a_service_idle():
             after_s=60.0,
         )
 
-    assert gpu_alone(None) == Condition("reports come, a latency never")
+    assert gpu_alone(None) == Condition("the job reports, but never a latency")
     assert gpu_alone(200.0) == Condition("no report for 1 min, although it uses CPU")
     assert gpu_alone(499.0) == Condition(idle=Idle(100.0))
 

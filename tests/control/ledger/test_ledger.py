@@ -307,7 +307,9 @@ def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place(ledger: Le
     state = ledger.update(seen, WISH, {})
     assert state.removals == ()
     assert state.snapshot.jobs[0].container_id == "id-a"
-    assert texts(state.alarms) == ("a: left alone: id-Z carries the labels of its container",)
+    assert texts(state.alarms) == (
+        "a: container id-Z is not touched: it carries the labels of the job's container",
+    )
 
 
 def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost(ledger: Ledger):
@@ -459,7 +461,7 @@ def test_a_file_that_yields_takes_neither_name_nor_log_of_what_is_there():
     (job,) = state.snapshot.jobs
     assert (job.adopted, job.spec.owner, state.starts) == (True, None, ())
     assert texts(state.alarms) == (
-        "web: its file waits: container id-theirs of another has the name",
+        "web: the job's file waits: another container, id-theirs, has the job's name",
     )
     assert adopting(ledger, wish=wish, now_s=11.0).starts == (mine,)
     beside = adopting(ledger, running("web"), web(), wish=wish, now_s=12.0)
@@ -470,7 +472,7 @@ def test_a_file_that_yields_takes_neither_name_nor_log_of_what_is_there():
     state = adopting(Ledger(LedgerOptions()), running("web"), wish=lingering)
     (job,) = state.snapshot.jobs
     assert (job.state, job.spec.owner, job.reason) == (
-        JobState.STOPPING, None, "its file was removed",
+        JobState.STOPPING, None, "the job's file was removed",
     )  # fmt: skip
 
 
@@ -484,7 +486,7 @@ def test_an_adopted_one_holds_its_floor_its_memory_and_a_place_but_never_queues(
     wide = Desired(specs={"a": job_spec("a", bounds=Bounds(3.6))})
     state = adopting(Ledger(LedgerOptions()), web(), wish=wide)
     assert state.starts == ()
-    assert "3.50 are left beside" in (state.snapshot.jobs[0].reason or "")
+    assert "other jobs' floors leave 3.50" in (state.snapshot.jobs[0].reason or "")
     hungry = ContainerSpec("model:1", memory_bytes=15 * 2**29)
     state = adopting(
         Ledger(LedgerOptions()), web(), wish=Desired(specs={"a": job_spec("a", container=hungry)})
@@ -556,7 +558,7 @@ def test_an_adopted_one_with_a_target_and_no_source_is_blind_at_once():
     aimed = replace(JobSpec("web", ContainerSpec("theirs:1")), target=LatencyTarget(0.05))
     fact = replace(web(), adopted=aimed, has_source=False)
     state = adopting(Ledger(LedgerOptions()), fact)
-    assert state.snapshot.jobs[0].blind == "no source of progress is given"
+    assert state.snapshot.jobs[0].blind == "the job names no source of progress"
 
 
 def test_a_job_is_told_with_what_it_uses_of_its_gpus(ledger: Ledger):

@@ -166,11 +166,23 @@ def test_a_dead_container_that_must_not_be_touched_holds_nothing():
             JobState.RESTARTING,
             "restarted by Docker: exit code 3",
         ),
-        (fact(state=ContainerState.CREATED), JobState.STOPPED, "it has not been started yet"),
+        (
+            fact(state=ContainerState.CREATED),
+            JobState.STOPPED,
+            "the container has not been started yet",
+        ),
         (fact(state=ContainerState.EXITED, exit_code=0), JobState.STOPPED, "exit code 0"),
         (fact(state=ContainerState.EXITED, exit_code=137), JobState.STOPPED, "exit code 137"),
-        (fact(state=ContainerState.DEAD), JobState.STOPPED, "the engine says dead"),
-        (fact(state=ContainerState.REMOVING), JobState.STOPPED, "the engine says removing"),
+        (
+            fact(state=ContainerState.DEAD),
+            JobState.STOPPED,
+            "the engine reports the container as dead",
+        ),
+        (
+            fact(state=ContainerState.REMOVING),
+            JobState.STOPPED,
+            "the engine reports the container as removing",
+        ),
     ],
 )
 def test_an_adopted_container_is_shown_as_it_is_and_nothing_is_called_for(container, state, reason):

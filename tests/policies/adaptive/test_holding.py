@@ -192,8 +192,8 @@ def test_where_weights_or_the_class_do_not_reach_a_ceiling_leaves_room_for_the_s
     got = hold_of(adopted, 1, training("t"), training("u"))
     assert got.ceilings == {"t": pytest.approx(0.5), "u": pytest.approx(0.5)}
     assert got.why["t"] == (
-        "limited to 0.50 cores: the latency of a was 81 ms, target 50 ms, "
-        "and weights do not reach its control group"
+        "limited to 0.50 cores: the latency of a was 81 ms, target 50 ms; a is in another "
+        "control group, so weights do not help"
     )
     assert hold_of(LACK, 1, training(idle=False)).ceilings == {"t": pytest.approx(1.0)}
     assert hold_of(adopted, 3, training()).ceilings == {"t": pytest.approx(0.25)}

@@ -122,7 +122,7 @@ def test_latencies_below_the_cpu_time_of_a_request_bring_no_ceiling(
     sketch = LatencySketch(100, 100 * mean_s)
     no_ceiling(
         decided(lambda now_s: (sketch, now_s), mode=mode, capacity=capacity),
-        *("not believed", "shorter than their CPU time"),
+        *("not believed", "shorter than the CPU time"),
     )
 
 
@@ -168,7 +168,7 @@ def test_a_report_a_day_brings_no_ceiling(mode: str, capacity: float, every_s: f
     sketch = LatencySketch(1000, 10.0)
     no_ceiling(
         decided(lambda now_s: (sketch, now_s), mode=mode, capacity=capacity, every_s=every_s),
-        "too rarely to set a limit by",
+        "too rarely for a limit",
     )
 
 
@@ -215,5 +215,5 @@ def test_quick_answers_bring_no_ceiling_while_most_fail(mode: str) -> None:
         decision = policy.decide(snapshot, memory)
         memory = decision.memory
     assert decision.limits["sick"].cpu_cores is None
-    assert "more than 1 % of its requests fail; no limit is set" in decision.why["sick"]
+    assert "more than 1 % of the job's requests fail; no limit is set" in decision.why["sick"]
     assert decision.weights["sick"] <= decision.weights["well"], "as under plain Docker"

@@ -70,7 +70,7 @@ class FakeHost:
         container: str = CONTAINER,
         pid: int = PID,
     ) -> None:
-        """`pid` 0: it does not run yet."""
+        """`pid` 0: the container does not run yet."""
         self.container = container
         self.v2 = v2
         self.weigh = weigh

@@ -122,17 +122,17 @@ HOSTILE = {
     "a pipe": (entry("ckpt/x", tarfile.FIFOTYPE), "'x' is a named pipe"),
     "another kind": (entry("ckpt/x", b"Z"), "of an unknown kind"),
     "contiguous": (entry("ckpt/x", tarfile.CONTTYPE), "of an unknown kind"),
-    "setuid": (entry("ckpt/x", mode=0o4755), "with its owner's rights"),
-    "setgid": (entry("ckpt/x", mode=0o2755), "with its owner's rights"),
+    "setuid": (entry("ckpt/x", mode=0o4755), "with setuid or setgid"),
+    "setgid": (entry("ckpt/x", mode=0o2755), "with setuid or setgid"),
     "absolute": (entry("/ckpt/x"), "absolute"),
     "upwards": (entry("ckpt/../x"), "leads upwards"),
     "upwards first": (entry("../x"), "leads upwards"),
     "beside": (entry("other"), "is not below 'ckpt'"),
-    "the top twice": (entry("ckpt/.", tarfile.DIRTYPE), "in it twice"),
-    "the top as a link": (entry("ckpt", tarfile.SYMTYPE, linkname="/"), "in it twice"),
+    "the top twice": (entry("ckpt/.", tarfile.DIRTYPE), "in the archive twice"),
+    "the top as a link": (entry("ckpt", tarfile.SYMTYPE, linkname="/"), "in the archive twice"),
     "no folder": (entry("ckpt/sub/x"), "before its folder"),
     "a long part": (entry("ckpt/" + "x" * 256), "longer than 255 bytes"),
-    "a folder with content": (entry("ckpt/x", tarfile.DIRTYPE, b"x"), "is no file"),
+    "a folder with content": (entry("ckpt/x", tarfile.DIRTYPE, b"x"), "is not a file"),
     "link to a root": (entry("ckpt/x", tarfile.SYMTYPE, linkname="/etc"), "may be outside"),
     "link out": (entry("ckpt/x", tarfile.SYMTYPE, linkname=".."), "may be outside"),
     "link over the top": (entry("ckpt/x", tarfile.SYMTYPE, linkname="../ckpt/a"), "outside"),
@@ -140,14 +140,17 @@ HOSTILE = {
     "link nowhere": (entry("ckpt/x", tarfile.SYMTYPE, linkname=""), "may be outside"),
     "hard link out": (entry("ckpt/x", tarfile.LNKTYPE, linkname="/etc/shadow"), "absolute"),
     "hard link up": (entry("ckpt/x", tarfile.LNKTYPE, linkname="ckpt/../x"), "upwards"),
-    "hard link to nothing": (entry("ckpt/x", tarfile.LNKTYPE, linkname="ckpt/y"), "no file"),
-    "hard link to a folder": (entry("ckpt/x", tarfile.LNKTYPE, linkname="ckpt"), "no file"),
+    "hard link to nothing": (
+        entry("ckpt/x", tarfile.LNKTYPE, linkname="ckpt/y"),
+        "no earlier file",
+    ),
+    "hard link to a folder": (entry("ckpt/x", tarfile.LNKTYPE, linkname="ckpt"), "no earlier file"),
     "owner": (entry("ckpt/x", uid=1 << 32), "belongs to user 4294967296"),
     "pax sparse": (entry("ckpt/x", pax_headers={"GNU.sparse.size": "9"}), "sparse"),
     "pax size": (entry("ckpt/x", pax_headers={"size": "-1"}), "has the size '-1'"),
     "pax owner": (entry("ckpt/x", pax_headers={"uid": "1e9"}), "has the uid '1e9'"),
     "large attributes": (entry("ckpt/x", pax_headers={"a": "x" * 70_000}), "longer than 65536"),
-    "a nul": (entry("ckpt/x", pax_headers={"path": "ckpt/x\0y"}), "is no name"),
+    "a nul": (entry("ckpt/x", pax_headers={"path": "ckpt/x\0y"}), "is not a valid file name"),
     "global": (entry("ckpt/x", tarfile.XGLTYPE), "of an unknown kind"),
 }
 
@@ -161,8 +164,8 @@ def test_nothing_lies_behind_a_link() -> None:
     link = entry("ckpt/x", tarfile.SYMTYPE, linkname="sub")
     sub = entry("ckpt/sub", tarfile.DIRTYPE)
     assert "before its folder" in refused(TOP, sub, link, entry("ckpt/x/y"))
-    assert "in it twice" in refused(TOP, sub, link, entry("ckpt/x", tarfile.DIRTYPE))
-    assert "in it twice" in refused(
+    assert "in the archive twice" in refused(TOP, sub, link, entry("ckpt/x", tarfile.DIRTYPE))
+    assert "in the archive twice" in refused(
         TOP, sub, entry("ckpt/sub", tarfile.SYMTYPE, linkname="elsewhere")
     )
 
@@ -219,8 +222,8 @@ def test_cut_archive_is_refused(size: int) -> None:
 @pytest.mark.parametrize(
     ("whole", "problem"),
     [
-        (b"\0" * 1024, "nothing in it"),
-        (WHOLE[:512] + b"\0" * 512 + WHOLE[512:], "no proper end"),
+        (b"\0" * 1024, "is empty"),
+        (WHOLE[:512] + b"\0" * 512 + WHOLE[512:], "no end mark"),
         (b"x" * 1024, "not understood"),
     ],
     ids=["empty", "two ends", "noise"],
@@ -234,14 +237,14 @@ def test_sizes_and_numbers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = packed(TOP, *files)
     exactly = 512 + 5 * 3 * 512
     assert len(through(whole, most_bytes=exactly)) == 6
-    assert "it is larger than 8 KiB" in why(whole, most_bytes=exactly - 1)
+    assert "the archive is larger than 8 KiB" in why(whole, most_bytes=exactly - 1)
     monkeypatch.setattr(archives, "MOST_ENTRIES", 6)
     assert len(through(whole)) == 6
     monkeypatch.setattr(archives, "MOST_ENTRIES", 5)
     assert "more than 5 entries" in why(whole)
     monkeypatch.setattr(archives, "MOST_ENTRIES", 100)
     monkeypatch.setattr(archives, "MOST_NAMES_BYTES", 10)
-    assert "its names are longer" in why(whole)
+    assert "the archive's names are longer" in why(whole)
 
 
 def test_a_chain_of_names_before_no_entry_ends(monkeypatch: pytest.MonkeyPatch) -> None:

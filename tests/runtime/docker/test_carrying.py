@@ -76,21 +76,21 @@ def test_what_an_earlier_agent_left_is_overwritten(archive: Path) -> None:
 
 @pytest.mark.parametrize("most_bytes", [100, 2048, 6000])
 def test_its_size_is_bounded(archive: Path, most_bytes: int) -> None:
-    with pytest.raises(Unfit, match="it is larger than"):
+    with pytest.raises(Unfit, match="the archive is larger than"):
         pack(cut(WHOLE), archive, most_bytes)
     assert files(archive) == []
 
 
 def test_its_long_names_count(archive: Path) -> None:
     whole = packed(TOP, *(entry(f"ckpt/{'n' * 200}{number}") for number in range(20)))
-    with pytest.raises(Unfit, match="it is larger than 20 KiB"):
+    with pytest.raises(Unfit, match="the checkpoint is larger than 20 KiB"):
         pack(cut(whole), archive, 20_480)
 
 
 def test_it_leaves_a_part_of_the_disk_free(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room = SimpleNamespace(f_bavail=2, f_frsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda _: room)
-    with pytest.raises(Unfit, match=r"it is larger than 6.4 KiB"):
+    with pytest.raises(Unfit, match=r"the checkpoint is larger than 6.4 KiB"):
         pack(cut(WHOLE), archive, MOST)
 
 
@@ -184,7 +184,7 @@ def test_the_volume_takes_the_place_of_the_spec_s(arrivals: Arrivals) -> None:
 
 
 def test_a_checkpoint_in_no_volume(arrivals: Arrivals) -> None:
-    with pytest.raises(ValueError, match="path /tmp is in none of its writable volumes"):
+    with pytest.raises(ValueError, match="path /tmp is in no writable volume"):
         arrivals.adapted(job(path="/tmp"), Brought("job", 2, "a"))
     came = Brought("job", 2, "a", filled=True)
     assert arrivals.adapted(job(path="/tmp"), came) == job(path="/tmp"), "its file has changed"
@@ -361,10 +361,10 @@ def test_shared_checkpoint_is_only_checked_once(
 @pytest.mark.parametrize(
     ("shown", "why"),
     [
-        ({}, "its checkpoint /ckpt/7.pt is not there"),
+        ({}, "the job's checkpoint /ckpt/7.pt does not exist"),
         (
             {"/ckpt/7.pt": PathStat(0, 0o644, "")},
-            "its checkpoint /ckpt/7.pt has 0 B here, 4 KiB where it was saved",
+            "the job's checkpoint /ckpt/7.pt has 0 B here, but 4 KiB on the node that saved it",
         ),
     ],
 )
@@ -393,5 +393,5 @@ def test_the_size_of_what_a_job_saved(engine: FakeEngine) -> None:
     }
     sizes = [size_of(engine, "c", f"/ckpt/{name}") for name in ("folder", "last", "7.pt")]
     assert sizes == [0, 700, 700]
-    with pytest.raises(NotShared, match="/ckpt/away is not there"):
+    with pytest.raises(NotShared, match="/ckpt/away does not exist"):
         size_of(engine, "c", "/ckpt/away")

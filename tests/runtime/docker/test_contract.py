@@ -87,7 +87,7 @@ def test_no_more_is_removed_than_what_is_there_and_ours(world: FakeWorld) -> Non
         (gone, ("done", "there is no such container")),
         (
             replace(gone, job=theirs.job, container_id=theirs.container_id),
-            ("failed", "adopted: it is not ours to end"),
+            ("failed", "adopted: dlsched may not end the container"),
         ),
     ):
         told = world.runtime.apply(action, world.now_s())
@@ -132,7 +132,7 @@ def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process:
     dry = DryRun(world.runtime)
     world.runtime.advance = dry.advance  # type: ignore[method-assign]
     host = world.engine.all[world.runs()].host
-    for shares, words in (("3", "its shares was written past the engine"), ("1024", "")):
+    for shares, words in (("3", "shares without the engine"), ("1024", "")):
         host.write("cpu.shares", shares)
         seen = world.until(lambda seen, had=words: bool(texts(dry.alarms())) == bool(had))
         assert all(words in text for text in texts(dry.alarms()))

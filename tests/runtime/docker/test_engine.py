@@ -59,7 +59,7 @@ def test_an_address_that_cannot_be_one_is_said_to_be_wrong(host: str) -> None:
         f"the engine's address '{host}' is not unix:///PATH or tcp://HOST:PORT, "
         "with a port up to 65535"
     )
-    assert remedy(host) == "name another address (DOCKER_HOST, setting engine.host)"
+    assert remedy(host) == "set another address (DOCKER_HOST, setting engine.host)"
 
 
 @pytest.mark.timed
@@ -326,7 +326,7 @@ def owned(path: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch) -> s
 
 def test_without_a_socket_docker_is_to_be_installed_or_started(tmp_path: Path) -> None:
     text = remedy(f"unix://{tmp_path}/no.sock")
-    assert text.startswith("install or start Docker (systemctl start docker), or name another")
+    assert text.startswith("install or start Docker (systemctl start docker), or set another")
 
 
 def test_where_nobody_listens_it_is_to_be_started(path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_group_without_a_name_is_told_by_its_number(
     barred: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = owned(barred, 4_000_000, 0o660, monkeypatch)
-    assert remedy(host) == "run as root, or as a member of its socket's group (gid 4000000)"
+    assert remedy(host) == "run as root, or as a member of the engine socket's group (gid 4000000)"
 
 
 @pytest.mark.parametrize(("gid", "mode"), [(0, 0o660), (1, 0o600)])
@@ -356,7 +356,7 @@ def test_nobody_is_sent_into_a_group_that_does_not_help(
     barred: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = remedy(owned(barred, gid, mode, monkeypatch))
-    assert text == "run as root: its socket is open to root alone"
+    assert text == "run as root: only root may use the engine's socket"
 
 
 def test_a_closed_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,9 @@ def test_one_that_is_not_understood_is_left_out_alone_and_told_once(
     assert seen(listings) == {"a"}
     assert listings.problem is None
     (line,) = caplog.messages
-    assert line.startswith("container b is left alone: its description is not understood")
+    assert line.startswith(
+        "container b is left alone: the engine's description of the container is not understood"
+    )
     assert "\n" not in line
     engine.answers.clear()
     assert seen(refreshed(listings)) == {"a", "b"}
@@ -305,7 +307,7 @@ def test_one_whose_image_cannot_be_described_hides_no_other(
     assert seen(listings) == {"a"}
     assert listings.problem is None
     (line,) = texts(listings.last.left_alone)
-    assert line.endswith("the engine cannot describe it: content digest not found")
+    assert line.endswith("the engine cannot describe the container: content digest not found")
 
 
 def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
@@ -317,7 +319,9 @@ def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
     assert seen(listings) == {"a"}
     assert listings.problem is None
     (line,) = texts(listings.last.left_alone)
-    assert line.endswith("is left alone: the engine cannot describe it: layer does not exist")
+    assert line.endswith(
+        "is left alone: the engine cannot describe the container: layer does not exist"
+    )
     engine.refused.clear()
     assert seen(refreshed(listings)) == {"a", "b"}
     known = listings.last.containers["b"]

@@ -210,6 +210,6 @@ def test_a_log_driver_that_cannot_be_read_is_said(rig: Rig, foreign: Callable[..
     def said(seen: Any) -> bool:
         found = fact(seen, job)
         why = "" if found is None else str(found.sidecar_problem)
-        return why.startswith("its log cannot be read: configured logging driver")
+        return why.startswith("the container's log cannot be read: configured logging driver")
 
     rig.until(said)

@@ -292,11 +292,11 @@ def test_one_without_a_target_is_measured_while_there_is_room(
     watch.read_from(job_spec("web", **{"target": None, **changes}))
     assert ["spare" if one.spare else "asked for" for one in found] == measured
     for one in found:
-        one.problem = "it listens on no port"
+        one.problem = "the container listens on no port"
     fact, _ = watch.fact(2.0, None)
     shown = fact.sidecar_problem, fact.wire and fact.wire.problem
     asked_for = measured == ["asked for"]
-    assert shown == (("it listens on no port",) * 2 if asked_for else (None, None))
+    assert shown == (("the container listens on no port",) * 2 if asked_for else (None, None))
 
 
 @pytest.mark.parametrize(
@@ -688,7 +688,7 @@ def test_in_anothers_network_its_address_is_asked_for_own_sockets(
     [
         (EngineRefused(404, "No such container: edge"), "there is no such container"),
         (EngineUnavailable("does not answer"), "does not answer"),
-        (None, "its description is not understood"),
+        (None, "description of the container is not understood"),
     ],
 )
 @pytest.mark.usefixtures("clock")

@@ -90,7 +90,7 @@ def test_the_clock(tmp_path: Path) -> None:
     source.write_text("jiffies\n")
     assert "coarse" in clock(then, now, synchronised=True, source_file=source).line
     unknown = clock(then, now, synchronised=True, source_file=tmp_path / "absent")
-    assert (unknown.state, "unknown source" in unknown.line) == ("ok", True)
+    assert (unknown.state, "unknown clock source" in unknown.line) == ("ok", True)
 
 
 @pytest.mark.timed
@@ -116,7 +116,7 @@ def test_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = capacity(None, 0.5, 4, paired)
     assert whole.state == "ok"
     assert whole.line.startswith("4 cores; 3.5 for ceilings, 0.5 kept for the host")
-    assert "two threads of a core are not two cores" in whole.line
+    assert "two threads of one core do less than two cores" in whole.line
     assert capacity(None, None, 4, paired).line.startswith("4 cores; 3.6 for ceilings, 0.4 kept")
     assert "2 of them divided (setting capacity); 1.5 for" in capacity(2.0, 0.5, 4, paired).line
     assert capacity(2.0, 2.0, 4, paired).state == "fail"
@@ -130,7 +130,10 @@ def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     assert descriptors(64).state == "ok"
     few = descriptors(1000)
-    assert (few.state, few.remedy) == ("warn", "raise it (LimitNOFILE=16256), or lower max_jobs")
+    assert (few.state, few.remedy) == (
+        "warn",
+        "raise that limit (LimitNOFILE=16256), or lower max_jobs",
+    )
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
     assert descriptors(10_000).state == "ok"
 
@@ -183,7 +186,7 @@ LOADED = {
         ({}, "ok", "dlsched.service: active (running), enabled"),
         ({"LoadState": "not-found"}, "warn", "dlsched.service is not installed (not-found)"),
         ({"ActiveState": "failed", "Result": "watchdog"}, "fail", "watchdog"),
-        ({"NRestarts": "3"}, "warn", "restarted 3 times by itself"),
+        ({"NRestarts": "3"}, "warn", "restarted 3 times by systemd"),
         ({"ActiveState": "inactive", "SubState": "dead"}, "warn", "inactive (dead)"),
     ],
 )
@@ -237,7 +240,7 @@ def test_capacity_says_what_bounds_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found(quota=half).line.startswith("4 cores; 0.5 for ceilings, 0.4 kept for the host")
     some = found(parts=((("web", "db"), half),))
     assert some.state == "warn"
-    assert "quota of 0.5 cores of control group /lxc is around web, db alone" in some.line
+    assert "quota of 0.5 cores of control group /lxc applies to web, db alone" in some.line
     outside = found(outside_s=12.34)
     assert outside.state == "warn"
     assert outside.line.startswith(

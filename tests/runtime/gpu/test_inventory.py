@@ -269,7 +269,7 @@ def test_mig_instances_stand_for_their_gpu_and_their_use_is_unknown(
 def test_a_gpu_that_is_to_be_divided_and_is_not_cannot_be_used(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario((Gpu("GPU-a", instances=()),)))
     look = make().poll(0.0)
-    assert "MIG is on, and it has no instance" in str(troubles(look)["GPU-a"])
+    assert "MIG is on, and the GPU has no instance" in str(troubles(look)["GPU-a"])
     assert look.devices[0].busy_ratio is None
 
 
@@ -385,7 +385,7 @@ def test_a_gpu_that_was_lost_before_the_agent_began_is_told(nvml: Stub, make: Ma
 def test_a_gpu_no_longer_listed_stays_with_its_trouble(nvml: Stub, seeing: Seeing) -> None:
     inventory = seeing(*TWO)
     nvml.show(Scenario(TWO[1:]))
-    lost = {"GPU-a": "the driver does not list it any more", "GPU-b": None}
+    lost = {"GPU-a": "the driver does not list the GPU any more", "GPU-b": None}
     assert troubles(inventory.poll(1.0)) == lost
     nvml.show(Scenario(TWO))
     assert troubles(inventory.poll(2.0)) == {"GPU-a": None, "GPU-b": None}
@@ -407,7 +407,7 @@ def test_a_gpu_no_longer_listed_stays_with_its_trouble(nvml: Stub, seeing: Seein
             {
                 "memory_bytes": 0,
                 "memory_used_bytes": None,
-                "trouble": "the driver does not report how much memory it has",
+                "trouble": "the driver does not report the GPU's memory",
             },
         ),
     ],

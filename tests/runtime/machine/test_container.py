@@ -75,8 +75,8 @@ def test_one_that_dies_in_the_middle_of_a_change_while_the_engine_hangs(table: T
 
 def test_one_that_must_not_be_changed_shows_why_until_its_next_start(table: Table) -> None:
     resize(table)
-    table.end(100.0, Untouchable("left as it is: no record"))
-    assert table.operation == "left as it is: no record"
+    table.end(100.0, Untouchable("limits not changed: no record"))
+    assert table.operation == "limits not changed: no record"
     again = replace(RUNNING, started_at="later")
     for described in (again, replace(RUNNING, state=ContainerState.EXITED)):
         assert table.machine.of("c").operation(described, 100.0) is None
@@ -152,7 +152,7 @@ def test_what_was_not_given_back_is_tried_again_by_the_plan_alone(table: Table) 
     table.post(SetLimits("c", RESIZE, theirs))
     table.end(error=EngineUnavailable("no answer"))
     refused = table.machine.of("c").refused
-    assert refused is not None and refused.why == "not given back: busy"
+    assert refused is not None and refused.why == "limits not given back: busy"
     table.see(theirs, original=replace(record, given_back=True))
     assert not table.machine.busy
 

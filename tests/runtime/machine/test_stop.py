@@ -53,9 +53,9 @@ def test_grace_then_sigkill_then_removal(table: Table) -> None:
     assert isinstance(asked, AskToEnd) and asked.action is REMOVE and asked.described is RUNNING
     table.end(100.0)
     assert table.see(RUNNING, 129.9).stop is not None
-    assert table.operation == "stopping (0 s of grace left)"
+    assert table.operation == "stopping (0 s of grace time left)"
     table.see(RUNNING, 130.0)
-    assert table.operation == "stopping (killed: its grace is over)"
+    assert table.operation == "stopping (killed: the grace time is over)"
     table.end(130.0)
     table.see(RUNNING, 134.9)
     assert table.calls == ["AskToEnd", "Kill"]
@@ -88,7 +88,7 @@ def test_grace_begins_with_the_signal_and_not_while_the_call_waits_for_others(
 ) -> None:
     stop(table)
     table.see(RUNNING, 135.0)
-    assert table.operation == "stopping (30 s of grace left)"
+    assert table.operation == "stopping (30 s of grace time left)"
     table.end(140.0)
     table.see(RUNNING, 169.9)
     assert table.calls == ["AskToEnd"]

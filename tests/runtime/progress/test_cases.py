@@ -191,7 +191,7 @@ def test_a_part_of_a_number_is_refused(printed: str) -> None:
     assert found.curve("loss") == []
     assert found.refused is not None
     assert "only a part of the number" in found.refused
-    assert found.refused.endswith("take all of it, as [-+0-9.eE]+ does")
+    assert found.refused.endswith("match the whole number, as [-+0-9.eE]+ does")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_latency_in_another_unit_is_refused(group: str, printed: str) -> None:
     found = Read(f"took {printed}\n", kind="log", pattern=f"took (?P<{group}>[0-9.]+)")
     assert found.requests == ([], 0)
     assert found.refused is not None
-    assert found.refused.endswith("unit included, in a group named latency")
+    assert found.refused.endswith("match the unit, too, in a group named latency")
 
 
 @pytest.mark.parametrize(
@@ -578,7 +578,7 @@ def two(body: str) -> list[str]:
         ),
         pytest.param(
             two('m_bucket{le="1"} @\nm_bucket{le="+Inf"} @\nm_count @0\nm_sum @\n'),
-            "m_count: its count is not that of its buckets",
+            "m_count: its count is not the sum of its buckets",
             id="a count of other requests than the buckets",
         ),
         pytest.param(
@@ -598,7 +598,7 @@ def two(body: str) -> list[str]:
 def test_a_page_that_is_not_whole_gives_no_number(pages: list[str], why: str) -> None:
     found = read(pages, target=MEAN, port="1", name="m")
     assert (found.latency, found.refused) == (None, why)
-    assert found.problem == f"{why}: none of its numbers is read: choose series by where"
+    assert found.problem == f"{why}: none of the numbers is read: choose series by `where`"
 
 
 @pytest.mark.parametrize(
@@ -702,5 +702,5 @@ def test_a_summary_gives_the_mean_alone() -> None:
 def test_quantiles_alone_are_refused() -> None:
     found = read(two('m{quantile="0.95"} 0.2\n'), port="1", name="m")
     assert found.latency is None
-    wanted = "m has quantiles alone, of a time of its own, and no sum and count"
+    wanted = "m has only quantiles, over a time that the program chose, and neither sum nor count"
     assert found.problem == f"{wanted}: read another metric"

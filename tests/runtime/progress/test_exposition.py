@@ -97,7 +97,7 @@ def test_a_gauge_is_told_when_it_changes() -> None:
 
 def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
     told = taken('loss{split="a"} 1\nloss{split="b"} 2\n', name="loss")
-    assert (told.value, told.problem) == (None, "2 series of that metric, and one is wanted")
+    assert (told.value, told.problem) == (None, "2 series of that metric, must be one")
 
 
 @pytest.mark.parametrize(("first", "second"), [("0", "-0.0"), ("0.5", "0.5")])
@@ -124,9 +124,9 @@ def test_a_gauge_that_no_evaluation_has_set_counts_after_another_value() -> None
 
 
 def test_a_page_without_the_metric_is_said() -> None:
-    assert taken("up 1\n", name="accuracy").problem == "there is no accuracy among its metrics"
+    assert taken("up 1\n", name="accuracy").problem == "the page has no metric accuracy"
     trouble = taken("nv_inference_request_failure 1\n").problem
-    assert trouble == "none of its metrics is one that a preset reads"
+    assert trouble == "none of the page's metrics is one that a preset reads"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_line_that_cannot_be_read_refuses_its_page(line: str) -> None:
     told = reader.take(page)
     assert (told.latency, told.bad_lines) == (None, 1)
     assert told.refused is not None and told.refused.isprintable()
-    assert told.problem == f"{told.refused}: none of its numbers is read: choose series by where"
+    assert told.problem == f"{told.refused}: none of the numbers is read: choose series by `where`"
     after = reader.take(whole.encode())
     assert after.latency is not None and after.latency.count == 2, "nothing is lost"
 
@@ -165,7 +165,7 @@ def test_a_line_that_cannot_be_read_refuses_its_page(line: str) -> None:
         ('m_sum{a="1"} 5\n', "m_count: a sum without a count, at a=1"),
         (
             'm_bucket{le="+Inf"} 3\nm_count 44\nm_sum 1\n',
-            "m_count: its count is not that of its buckets",
+            "m_count: its count is not the sum of its buckets",
         ),
         ("m_sum 5\nm_count 1", "the page ends within a line: 'm_count 1'"),
     ],
@@ -187,7 +187,7 @@ def test_a_series_without_its_count_line_is_read_by_buckets() -> None:
 def test_a_series_that_contradicts_itself_refuses_its_page() -> None:
     page = 'm_bucket{le="1"} 5\nm_bucket{le="2"} 3\nm_bucket{le="+Inf"} 5\nm_sum 2\n'
     told = taken(page + 'm_count{a="1"} 9\nm_sum{a="1"} 9\n', name="m", from_end=False)
-    assert told.latency is None and "go back from one bound to the next" in told.problem
+    assert told.latency is None and "fall from one bound to the next" in told.problem
 
 
 LE = (0.5, 1, 1.5, 2, 5, 10, 30, 60, *range(61, 93), math.inf)
@@ -233,8 +233,8 @@ def test_wanted_series_of_a_large_page_are_read_whole() -> None:
 def test_too_many_lines_give_a_reason_and_no_number() -> None:
     told = taken(keyed(700, 1), keyed(700, 2), name="m")
     assert told.latency is None and told.problem == (
-        f"more than {MOST_LINES} lines of one metric: none of its numbers is read: choose series "
-        "by where"
+        f"more than {MOST_LINES} lines of one metric: none of the numbers is read: choose "
+        "series by `where`"
     )
 
 
@@ -394,13 +394,16 @@ def test_a_unit_that_cannot_be_is_said() -> None:
     reader = Pages((Metric(name=":tensorflow:serving:request_latency"),), from_end=True)
     told = reader.take(page, 0.0, age_s=30.0)
     assert told.problem is not None and told.latency is None
-    assert "its mean would be 5e+03 s, but it runs for 30 s: give its unit" in told.problem
+    assert (
+        "its mean would be 5e+03 s, but the container has run for 30 s: give its unit"
+        in told.problem
+    )
 
 
 def test_one_number_is_no_latency() -> None:
     target = LatencyTarget(0.1)
     told = Pages((Metric(name="m"),), from_end=True, target=target).take(b"m 9136028\n")
-    assert told.problem == "m is one number, and no histogram, summary or ratio of latencies"
+    assert told.problem == "m is one number, not a histogram, summary or ratio of latencies"
 
 
 def test_a_page_in_pieces_is_the_same_page() -> None:
@@ -581,7 +584,7 @@ request_seconds_count 3
 )
 def test_a_page_without_the_metric_names_what_it_has(target: Target | None, seen: str) -> None:
     reader = Pages([Metric(name="accuracy")], from_end=True, target=target)
-    assert reader.take(OTHERS.encode()).problem == f"there is no accuracy among its metrics{seen}"
+    assert reader.take(OTHERS.encode()).problem == f"the page has no metric accuracy{seen}"
 
 
 def test_names_of_a_hostile_page_are_bounded() -> None:

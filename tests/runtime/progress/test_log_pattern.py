@@ -215,7 +215,10 @@ def test_a_log_that_cannot_be_read_is_said_and_tried_again(log: FakeLog, follow:
     log.refuses = EngineUnavailable("configured logging driver does not support reading")
     reader = follow(LATENCY)
     problem = until(lambda: reader.read(1.0).problem, "a problem")
-    assert problem == "its log cannot be read: configured logging driver does not support reading"
+    assert (
+        problem
+        == "the container's log cannot be read: configured logging driver does not support reading"
+    )
     log.refuses = None
     log.chunks.put(b"took 1 ms\n")
     assert read_until(reader, 1).problem is None
@@ -284,6 +287,9 @@ def test_without_a_thread_it_is_said_and_tried_again(
     reader = follow(LATENCY)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert reader.read(1.0).problem == "its log is not followed: can't start new thread"
+        assert (
+            reader.read(1.0).problem
+            == "the container's log is not followed: can't start new thread"
+        )
     log.chunks.put(b"took 1 ms\n")
     assert read_until(reader, 1).problem is None

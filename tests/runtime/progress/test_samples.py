@@ -237,7 +237,12 @@ def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> No
             "step: evaluations: the pattern has a group step",
         ),
         ("(?P<acc>.)", None, ("at", "of"), "when: 'at': the pattern has no such group"),
-        ("(?P<at>.)(?P<of>.)", None, ("at", "of"), "when: the pattern has no other metric"),
+        (
+            "(?P<at>.)(?P<of>.)",
+            None,
+            ("at", "of"),
+            "when: the pattern has no metric besides these groups",
+        ),
     ],
 )
 def test_a_pattern_that_lacks_a_group_is_refused(

@@ -183,7 +183,7 @@ def hundred_continues(connection: socket.socket) -> None:
 
 GZIPPED = gzip.compress(b"m_count 1\n" * 10**6)
 TOO_LONG = f"more than {PAGE_BYTES >> 10} KiB"
-TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
+TOO_SLOW = f"no complete answer within {ANSWER_S:g} s"
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
         (lambda one: one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nm"), "not HTTP: "),
         (
             lambda one: one.sendall(b"HTTP/1.0 200 OK\r\n\r\nm_sum 1\nm_count 12"),
-            "its page ends within a line, and has no Content-Length",
+            "the page ends within a line, and has no Content-Length",
         ),
-        (answer(b"\xff\xfe\x00m_count 1"), "there is no m among its metrics"),
+        (answer(b"\xff\xfe\x00m_count 1"), "the page has no metric m"),
     ],
 )
 def test_a_hostile_server_costs_half_a_second_and_is_said(
@@ -299,7 +299,7 @@ def test_what_the_program_needs_is_said_where_it_does_not_answer(server: Server)
     server.serve = answer(b"", "404 Not Found")
     assert str(answered(reader, 1.0).problem).endswith("status 404; it needs --enable-metrics")
     server.serve = answer(b"other 1\n")
-    assert str(answered(reader, 2.0).problem).endswith("its metrics; it needs --enable-metrics")
+    assert str(answered(reader, 2.0).problem).endswith("no metric m; it needs --enable-metrics")
     server.serve = answer(b"m_sum 1\nm_count 10\n")
     assert answered(reader, 3.0).problem is None
 

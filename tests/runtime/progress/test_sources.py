@@ -112,7 +112,7 @@ def test_labels_say_which_requests_failed() -> None:
 
 
 def test_an_unknown_preset_is_one_line_with_a_suggestion() -> None:
-    with pytest.raises(ValueError, match=r"^dlsched.metrics: 'vlm' is no preset; did you mean"):
+    with pytest.raises(ValueError, match=r"^dlsched.metrics: 'vlm' is not a preset; did you mean"):
         read_sources({"dlsched.metrics": "vlm"})
 
 

@@ -360,4 +360,7 @@ def test_an_empty_group_is_refused_by_name() -> None:
     batch = LogBatch()
     lines = LogLines("acc: (?P<acc>[0-9.]*)")
     lines.take(b"x", lines.parsed(b"epoch 1 acc: none\n"), 0.0, batch)
-    assert batch.refused == "acc: its group is empty at 'epoch 1 acc: none': nothing to read there"
+    assert (
+        batch.refused
+        == "acc: the pattern's group is empty at 'epoch 1 acc: none': there is no number to read"
+    )

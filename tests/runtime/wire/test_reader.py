@@ -155,7 +155,7 @@ def test_a_port_of_which_no_report_comes_is_not_silent() -> None:
 
 
 def test_rates_are_of_the_time_that_was_measured() -> None:
-    socket = Socket(found=(), problem="it listens on no TCP port")
+    socket = Socket(found=(), problem="the container listens on no TCP port")
     reader = reader_of(socket)
     reader.read(0.0)
     reader.read(60.0)
@@ -219,13 +219,13 @@ def test_answers_may_be_missing_with_dropped_packets(of: Any, kind: str) -> None
 
 
 def test_a_port_that_is_not_measured_is_not_silent() -> None:
-    reader = reader_of(Socket(problem="it listens on no TCP port"))
-    assert reader.read(0.0).problem == "it listens on no TCP port"
+    reader = reader_of(Socket(problem="the container listens on no TCP port"))
+    assert reader.read(0.0).problem == "the container listens on no TCP port"
     assert reader.read(60.0).reports == ()
 
 
 def test_numbers_of_some_interfaces_stay_and_their_silence_says_nothing() -> None:
-    why = "not visible on the wire of eth1: no such device"
+    why = "packets on eth1 cannot be read: no such device"
     socket = Socket(partial=why, traffic=[traffic(hundred(0.01))])
     reader = reader_of(socket)
     reading = reader.read(0.0)
@@ -381,7 +381,7 @@ def test_what_a_page_lacks_at_the_end_of_a_window_may_be_slow_unless_it_evens_ou
 @pytest.mark.parametrize(
     "socket",
     [
-        Socket(partial="not visible on the wire of eth1", traffic=[traffic(hundred(0.2))]),
+        Socket(partial="packets on eth1 cannot be read", traffic=[traffic(hundred(0.2))]),
         Socket(traffic=[traffic(hundred(0.2), connections={"tls": 1})]),
         Socket(traffic=[traffic(hundred(0.2))], reports=False),
     ],

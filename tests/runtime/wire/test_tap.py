@@ -128,7 +128,7 @@ def test_a_child_that_is_killed_is_started_again(
 @pytest.mark.parametrize(
     ("says", "why"),
     [
-        ("print('nonsense', flush=True)", "no JSON"),
+        ("print('nonsense', flush=True)", "not JSON"),
         ("print('[]', flush=True)", "without ports"),
         ("pass", "ended"),
     ],
@@ -169,7 +169,9 @@ def test_another_port_than_asked_for_is_named(port: int) -> None:
     tap = Tap()
     try:
         watched = tap.watch(os.getpid(), CONTAINER, (9999,))
-        until(lambda: watched.problem == f"it does not listen on port 9999, but on {port}")
+        until(
+            lambda: watched.problem == f"the container does not listen on port 9999, but on {port}"
+        )
     finally:
         tap.close()
 

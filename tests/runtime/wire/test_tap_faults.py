@@ -221,7 +221,7 @@ def test_one_interface_that_fails_leaves_the_others(
     scene.tap.ring = opened  # type: ignore[assignment]
     scene.pump._discover((one,), 0.0)
     assert one.problem is None
-    assert one.partial == "not visible on the wire of eth1: No such device"
+    assert one.partial == "packets on eth1 cannot be read: No such device"
     assert [port for _, port in scene.pump._numbers.values()] == [80]
     broken.add("eth0")
     scene.pump._rings.clear()
@@ -284,7 +284,7 @@ def test_what_is_spare_goes_before_connections_of_others_do() -> None:
     assert scene.ring.one_of == 1
     problems: dict[int, str | None] = {}
     assert _by_interface(both, problems, scene.pump._full) == {"lo": {80: scene.watched}}
-    assert problems == {id(spare): "lo has too many packets to measure it besides others"}
+    assert problems == {id(spare): "lo has too many packets to be measured beside other interfaces"}
     scene.ring.dropped = 7
     scene.tick()
     assert scene.ring.one_of == 1, "it is still watched: what is dropped may be of it"
@@ -432,7 +432,7 @@ def test_what_a_child_did_not_report_before_its_end_is_missed_once() -> None:
 
     scene.pump._take({"ports": {"1": PORT}, "packets": 9})
     assert times() == (1.5, 0.0)
-    scene.pump._failed("it has ended", 3.0)
+    scene.pump._failed("the container has ended", 3.0)
     assert not scene.pump._begin_child(3.5)
     assert times() == (1.5, 0.0), "not before it is known how long that was"
     assert scene.pump._begin_child(6.25)
@@ -532,7 +532,7 @@ def test_a_child_may_take_longer_to_begin_than_later() -> None:
     scene.pump._carry([], 100.0 + START_S)
     scene.child.said = []
     scene.pump._carry([], 100.0 + START_S + ANSWER_S)
-    with pytest.raises(TimeoutError, match="it does not report"):
+    with pytest.raises(TimeoutError, match="the process does not report"):
         scene.pump._carry([], 100.0 + START_S + ANSWER_S + 1.0)
 
 

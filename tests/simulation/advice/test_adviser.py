@@ -202,9 +202,9 @@ def test_a_weight_holds_batch_jobs_back_as_a_limit_would() -> None:
     found = named(advice)
     one, batch = found["s"], found["batch-0"]
     assert (batch.min_cores, batch.max_cores) == (None, None)
-    assert "no target: no limit; its CPU weight gives it" in batch.why
+    assert "no target: no limit; the CPU weight gives it" in batch.why
     # All was measured on a full node.
-    assert one.why.startswith("probably meets its target; the node was full all the time")
+    assert one.why.startswith("probably meets the target; the node was full all the time")
     policy = _Weights(
         {name: Limits(each.max_cores) for name, each in found.items()},
         {name: float(each.cpu_shares) for name, each in found.items()},
@@ -264,7 +264,7 @@ def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_its
     most = replace(some, host=(HostLoad(0.0, 300.0, 3.5, 262_144),))
     found = named(advised(most))["one"]
     assert found.need.cores is not None
-    assert "other work leaves 0.5 cores" in found.need.out_of_reach
+    assert "other programs on the host leave 0.5 cores" in found.need.out_of_reach
 
 
 def test_a_slice_in_which_requests_fail_is_not_met() -> None:
@@ -327,11 +327,11 @@ def test_needs_that_do_not_fit_put_nothing_out_of_reach_that_was_met() -> None:
     lost = [one for one in rows if one.min_cores is None]
     assert lost
     for one in lost:
-        assert one.why.startswith("its target was met so far: no limit; ")
+        assert one.why.startswith("target met so far with no limit; ")
     given = [one.min_cores for one in rows if one.min_cores is not None]
     assert sum(given) <= 4.0
-    assert any("the larger does not fit beside the others" in one.why for one in rows)
-    assert any(one.why.startswith("probably meets its target; ") for one in rows)
+    assert any("the larger limit does not fit beside the other jobs" in one.why for one in rows)
+    assert any(one.why.startswith("probably meets the target; ") for one in rows)
 
 
 def test_what_has_no_target_comes_after_all_that_have_one_and_misses_none() -> None:
@@ -342,7 +342,7 @@ def test_what_has_no_target_comes_after_all_that_have_one_and_misses_none() -> N
     for name in "ab":
         one = found[name]
         assert (one.need.out_of_reach, one.min_cores, one.max_cores) == (None, None, None)
-        assert one.why.startswith("no target: no limit; its CPU weight gives it ")
+        assert one.why.startswith("no target: no limit; the CPU weight gives it ")
 
 
 def test_a_few_requests_are_told() -> None:
@@ -352,9 +352,9 @@ def test_a_few_requests_are_told() -> None:
                                (("few", few), ("never", never))))))  # fmt: skip
     requests = found["few"].measured
     assert requests is not None and requests.requests < 20
-    assert f"only {requests.requests} requests of it were read" in found["few"].why
+    assert f"only {requests.requests} requests were recorded" in found["few"].why
     assert found["never"].measured is None
-    assert "no request of it was read" in found["never"].why
+    assert "no request was recorded" in found["never"].why
 
 
 def test_requests_without_windows_are_not_called_none() -> None:
@@ -367,7 +367,7 @@ def test_requests_without_windows_are_not_called_none() -> None:
     (one,) = advice_of(restless).jobs
     assert one.measured is not None and one.measured.met_ratio > 0.9
     assert one.min_cores is None
-    assert "its requests were too few to tell what each one computes" in one.why
+    assert "too few requests were recorded to know what each one computes" in one.why
 
 
 def test_a_forecast_of_the_policy_gives_way_to_what_was_met() -> None:

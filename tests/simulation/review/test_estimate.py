@@ -100,7 +100,7 @@ def test_a_training_that_the_model_misses_has_no_estimate() -> None:
     own_s = reached_s(recorded.jobs["bulk-a"], Tier.DELIVER)
     assert own_s is not None and missed.why_not is not None
     assert re.fullmatch(
-        "the model does not fit it: under the recorded limits it reaches deliver in "
+        "the model does not fit the job: under the recorded limits it reaches deliver in "
         rf".+, recorded is in {render_seconds(round(own_s))}",
         missed.why_not,
     )
@@ -125,7 +125,7 @@ def test_a_job_whose_target_changed_has_no_estimate() -> None:
         return seen(report, lambda view: asked(view, target))
 
     result, _ = estimated(alone, "none", changed)
-    assert result.jobs["easy"].why_not == "its target changed in the range"
+    assert result.jobs["easy"].why_not == "the target changed in the range"
 
 
 def test_the_models_error_is_what_the_recorded_limits_do_to_it(
@@ -158,9 +158,9 @@ def test_what_a_record_does_not_show_has_no_estimate() -> None:
     result, _ = estimated(alone, "none", lambda report: seen(report, changed))
     jobs = result.jobs
     assert jobs["bulk-a"] == PlainDocker(
-        "it computes on a GPU, which is not simulated", remarks=jobs["bulk-a"].remarks
+        "the job computes on a GPU, which is not simulated", remarks=jobs["bulk-a"].remarks
     )
-    assert jobs["easy"].why_not == "its CPU time is not known"
+    assert jobs["easy"].why_not == "the job's CPU time is not known"
 
 
 def test_few_requests_and_a_short_record_have_no_estimate() -> None:
@@ -195,7 +195,7 @@ def test_a_model_that_does_not_fit_gives_no_estimate() -> None:
 
     result, _ = estimated(trace, "none", changed)
     one = result.jobs["easy"]
-    assert one.why_not is not None and one.why_not.startswith("the model does not fit it")
+    assert one.why_not is not None and one.why_not.startswith("the model does not fit the job")
     assert one.met_ratio is None
 
 
@@ -209,5 +209,5 @@ def test_without_any_work_each_job_has_its_own_reason() -> None:
     result, _ = estimated(replace(trace, jobs=tuple(services)), "none", mute)
     assert len(result.jobs) > 1
     for name, one in result.jobs.items():
-        assert one.why_not.startswith(f"{name}: no request of it was answered")
+        assert one.why_not.startswith(f"{name}: no request was answered")
         assert one.why_not in (result.whole.why_not or ""), "and not those of all"

@@ -58,7 +58,7 @@ def test_the_whole_record_and_a_part_of_it(journal: Path) -> None:
     hard = whole.jobs[-1]
     assert hard.kept is not None and hard.kept.met_ratio is not None
     assert len(hard.ratio) == len(hard.used_cores) == 40
-    assert {one.plain_docker.why_not for one in whole.jobs} == {"none was asked for"}
+    assert {one.plain_docker.why_not for one in whole.jobs} == {"no estimate was asked for"}
 
 
 def test_effects_are_those_that_why_shows(journal: Path) -> None:

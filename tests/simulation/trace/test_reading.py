@@ -110,7 +110,7 @@ def test_all_problems_at_once_each_with_its_place() -> None:
     )
     assert problems(text) == [
         "day.yaml:1:8: trace: 2 is out of bounds: 1 to 1",
-        "day.yaml:2:7: node.cores: is required, but not there",
+        "day.yaml:2:7: node.cores: is required, but missing",
         "day.yaml:2:8: node.core: unknown key; did you mean cores?",
         "day.yaml:3:11: duration: '5' has no unit: write 5s or 5ms",
         "day.yaml:6:21: jobs[0].service.work: 0 is out of bounds: 1e-06 to 1e+09",

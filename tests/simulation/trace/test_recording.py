@@ -104,7 +104,9 @@ def test_the_work_before_the_first_step_is_told_from_that_of_the_steps(ceiling: 
     assert one.load.work_core_s == pytest.approx(0.2, rel=0.01)
     assert one.start_up_s == pytest.approx(2.0, abs=1.0)
     assert one.load.threads == math.ceil(ceiling)
-    words = f"lstm: always held back: it can use {math.ceil(ceiling)} cores, or more"
+    words = (
+        f"lstm: a limit always held the job back: it can use {math.ceil(ceiling)} cores, or more"
+    )
     assert words in found.remarks
 
 
@@ -227,7 +229,7 @@ def test_a_target_that_changed_is_told_and_the_last_holds() -> None:
     ]
     found = record(late)
     assert only(found).spec.target == LatencyTarget(0.07, 0.95)
-    assert any("its target changed on the way" in remark for remark in found.remarks)
+    assert any("the target changed during the record" in remark for remark in found.remarks)
 
 
 def test_a_job_that_comes_again_is_a_job_of_its_own() -> None:
@@ -311,7 +313,8 @@ def test_without_a_cycle_or_a_job_there_is_nothing_to_record() -> None:
         record([])
     mute = job("mute", TRAINING, faults=(Fault("silent", 0.0),))
     with pytest.raises(
-        NothingRecorded, match=r"cycles do not show any job.s work; mute: reported no steps"
+        NothingRecorded,
+        match=r"recorded cycles shows how much work a job did; mute: reported no steps",
     ):
         record(run(day(mute, duration_s=20.0)))
 

@@ -138,4 +138,6 @@ def test_a_history_gets_what_is_known_and_a_few_more_each_time(path: Path) -> No
     assert len(slowly.some(changes, {"alpha": None, **crowd}, never)) == 1
     assert len(slowly.some(changes, {"alpha": None, **crowd}, never)) == 2
     assert slowly.some(changes, {"beta": None}, never) == {}, "no latency target, no effect"
-    assert Effects(path).some(changes, {"alpha": None}, lambda: True) == {}, "the asker has gone"
+    assert Effects(path).some(changes, {"alpha": None}, lambda: True) == {}, (
+        "the client has closed the connection"
+    )

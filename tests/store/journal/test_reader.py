@@ -113,7 +113,7 @@ def test_tables_that_are_no_journals_are_not_asked(path: Path, frames: str) -> N
 
     with JournalReader(path) as reader:
         assert reader.cycles() == range(0)
-        assert reader.problem == f"{path}: not a journal of dlsched's"
+        assert reader.problem == f"{path}: not a dlsched journal"
 
 
 @pytest.mark.timed

@@ -42,9 +42,9 @@ class AdaptiveParameters:
     """What the policy weighs."""
 
     moves: bool = True
-    """Whether jobs move. Without, only placements are decided and draining nodes emptied."""
+    """Whether jobs move; else jobs are only placed, and draining nodes emptied."""
     bold: bool = False
-    """Whether a move only needs a gain. Without, neither the job itself nor, much, another one on
+    """Whether a gain suffices for a move; else neither the job itself nor, by much, another one on
     the target may end later: fewer moves, and few jobs that lose by them."""
     end_weight: float = END_WEIGHT
     """How many seconds of one job's completion a second of the cluster's last one counts as."""
@@ -53,7 +53,7 @@ class AdaptiveParameters:
     least_gain_s: float = 5.0
     """Least gain of a move in seconds, beside that."""
     pull_s: float = 30.0
-    """Seconds that a job waits on a node that lacks its image."""
+    """Assumed seconds that a job waits on a node that lacks its image."""
     round_s: float = 10.0
     """Seconds between rounds."""
 
@@ -175,7 +175,7 @@ class AdaptivePolicy:
                 for other in by_job[one.job][1:]
             ]
             if problem is not None:
-                found.why[one.job] = f"stays: to {one.target} it {problem}"
+                found.why[one.job] = f"stays: on {one.target} the job {problem}"
                 others.insert(0, _alternative(one, problem))
             found.alternatives[one.job] = (*others, *rest)[:ALTERNATIVES_MAX]
             if problem is not None:
@@ -210,7 +210,7 @@ class AdaptivePolicy:
         for amount, core_s in (("little", left.low_core_s), ("much", left.high_core_s)):
             found = effect(forecasts, job, likely.source, likely.target, core_s, rule.end_weight)
             if problem := found.lacks(least_s, rule.bold):
-                return f"{problem}, if as {amount} is left of it as may be"
+                return f"{problem}, if as {amount} work is left as may be"
         return None
 
 

@@ -20,7 +20,9 @@ _KEPT = 8192
 _HUNG = 10
 """A service hangs if it answers nothing while its oldest request is so many times its typical
 latency old, and at least `QUIET_S`, since a service that starts or is moved pauses too."""
-_HANGS = f"it hangs: its oldest request waits over {_HUNG} times as long, and none is answered"
+_HANGS = (
+    f"the job hangs: its oldest request has waited over {_HUNG} times as long, and none is answered"
+)
 
 
 def met_outlook(
@@ -43,17 +45,17 @@ def met_outlook(
     needs = _three(needs_cores)
     rounded = (target_s, one.quantile, _three(now_is_s), given, needs, resource)
     if _keeps(now_is_s, target_s, band=band):
-        return _with_cpu(ForecastKind.MET, *rounded, f"it needs {resource.amount(needs, 'g')}")
+        return _with_cpu(ForecastKind.MET, *rounded, f"the job needs {resource.amount(needs, 'g')}")
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
     # Counted from the last change of limits: a later forecast would never come true.
     at_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0) + in_s
-    how = f"which is expected to meet it; {_s(in_s)} of new requests will show it"
+    how = f"the target is expected to be met, measured after {_s(in_s)} of new requests"
     answer = _with_cpu(ForecastKind.EXPECTED, *rounded, how, round(at_s), in_s)
     if as_of(answer[1], now_s) is answer[1]:
         return answer
-    how = "which was expected to meet it by now and does not"
+    how = "the target was expected to be met by now, and is not"
     return _with_cpu(ForecastKind.UNKNOWN, *rounded, how)
 
 
@@ -146,7 +148,7 @@ def _with_cpu(
     in_s: float = 0.0,
 ) -> tuple[str, Forecast]:
     """For a service that has the CPU to meet its target; `at_s`: when that will be measured."""
-    why = f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}, {how}"
+    why = f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}; {how}"
     return why, Forecast(
         kind,
         "latency",
@@ -170,7 +172,7 @@ def crowded_outlook(
     givers = " and ".join(f"{name} gave {resource.amount(cores, 'g')}" for name, cores in lacks)
     why = f"{_target(asked, quantile)} needs {resource.amount(needs, 'g')}, "
     if givers:
-        why += f"with which other services meet theirs; it would be met if {givers}"
+        why += f"with which other services meet their targets; the target would be met if {givers}"
     else:
         why += "more than is free now"
     return why, Forecast(
@@ -196,11 +198,11 @@ def impossible_outlook(
     measured now, since the model expects worse."""
     more = resource.name
     if tried:
-        how = f"more {more} was tried in vain"
+        how = f"more {more} was tried and did not help"
     elif is_measured:
         how = f"as measured now, and more {more} is not expected to help"
     else:
-        how = f"with all the {more} that it can use"
+        how = f"with all the {more} that the job can use"
     if best > asked and _s(best) != _s(asked):
         why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
     else:
@@ -223,7 +225,10 @@ def _unexpected(
     asked_s: float, quantile: float | None, measured_s: float, of: str = ""
 ) -> tuple[str, Forecast]:
     """For a service that meets a target which its model calls impossible."""
-    why = f"{_measured(asked_s, quantile, measured_s, of)}: met, though that seemed out of reach"
+    why = (
+        f"{_measured(asked_s, quantile, measured_s, of)}: met, though the model expected it not to "
+        "be"
+    )
     return why, Forecast(ForecastKind.UNKNOWN, "latency", why=why)
 
 
@@ -237,7 +242,7 @@ def _target(asked_s: float, quantile: float | None) -> str:
 
 
 def _limit(cores: float | None, resource: Resource) -> str:
-    return "no limit is set" if cores is None else f"its limit is {resource.amount(cores, 'g')}"
+    return "no limit is set" if cores is None else f"the limit is {resource.amount(cores, 'g')}"
 
 
 def _three(value: float, *, down: bool = False) -> float:

@@ -90,7 +90,7 @@ def tried(
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
 """Requests and seconds of observation needed before a ceiling may be derived from the model: the
 first of them include the start, and a part of what was done before the first report."""
-_DISBELIEVED = "its reports are not believed"
+_DISBELIEVED = "the job's reports are not believed"
 _SLACKS, _URGENT = (3.0, 2.0), 4.0
 """Urgency is multiplied by `_URGENT` for each of these thresholds that the slack is below."""
 _CONTRADICTED = 2.0
@@ -316,7 +316,7 @@ def distrust(
     reported_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
     if progress.every_s > rule.blind_s:
         every = render_seconds(progress.every_s)
-        return f"it reports only every {every}, too rarely to set a limit by"
+        return f"the job reports only every {every}, too rarely for a limit to be set"
     if job.unheard is not None and now_s - reported_s > rule.blind_s:
         return job.unheard
     if surely_failing(progress.recent, job.max_failed_ratio):
@@ -326,7 +326,7 @@ def distrust(
     if model is None or not is_known:
         return "too few requests yet"
     if model.clients.say_one and model.in_service > _CLAIMED:
-        return f"{_DISBELIEVED}: one at a time, they take more than the time that passed"
+        return f"{_DISBELIEVED}: requests one at a time would take more than the time that passed"
     return None
 
 
@@ -339,13 +339,16 @@ def _contradiction(
     if job.started_at_s is not None:
         age_s = snapshot.now_s - job.started_at_s
         if mean_s > _CONTRADICTED * max(age_s, OFTEN_S):
-            return "it reports latencies longer than it has been running"
+            return "the job reports latencies longer than it has been running"
     idle = job.usage.cpu_cores is not None and job.attained_core_s <= known.attained_core_s
     if idle and known.model is None:
-        return f"it reports answers, but has used no {snapshot.resource.time}"
+        return f"the job reports answers, but has used no {snapshot.resource.time}"
     if (sample.cpu_core_s or 0.0) > _CONTRADICTED * cores * sketch.sum_s:
         spread = " on all cores" if cores > 1 else ""
-        return f"it reports latencies shorter than their {snapshot.resource.time}{spread}"
+        return (
+            f"the job reports latencies shorter than the {snapshot.resource.time} of its "
+            f"requests{spread}"
+        )
     return None
 
 

@@ -175,14 +175,14 @@ def _of_job(
             continue
         left = value.tiers_core_s[place]
         if known.learnt is None or steps is None or not value.known or quiet:
-            why = f"{counted(len(known.points), 'evaluation')} reported, too few to foresee {goal}"
+            why = f"{counted(len(known.points), 'evaluation')} reported, too few to forecast {goal}"
             if quiet:
-                how = "it has reported nothing for long"
+                how = "the job has reported nothing for long"
                 if job.progress.lacks is not None:
                     how = f"no {target.metric} was ever reported"
                 if job.diverged is not None:
-                    how = f"it diverged ({job.diverged})"
-                why = f"{how}: {goal} cannot be foreseen"
+                    how = f"the job diverged ({job.diverged})"
+                why = f"{how}: no forecast of {goal}"
             found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)
@@ -197,7 +197,7 @@ def _of_job(
                 found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
                 continue
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
-            why = f"by its curve so far {target.metric} levels off at {level:.4g}, short of {goal}"
+            why = f"by the curve so far {target.metric} levels off at {level:.4g}, short of {goal}"
             if not endless and kind is ForecastKind.UNLIKELY:
                 why += f", with a chance of {render_percent(round(chance, 2))} to reach it"
             found.append(Forecast(kind, tier, best=level, why=why, why_has_numbers=True))
@@ -233,9 +233,9 @@ def _end(
     """The forecast of the last step."""
     low, high = _end_core_s(job, known, value.end_core_s, step_core_s, rule)
     fair_s = _fair_s(known, value.end_core_s, value.end_core_s, now_s)
-    why = f"{resource.work(value.end_core_s)} are left to the end"
+    why = f"{resource.work(value.end_core_s)} of work left until the end"
     if known.told_steps is None or not rule.heeds_total_steps:
-        why += ", estimated from its way to finish"
+        why += ", estimated from its progress towards finish"
     return _between("end", why, now_s, in_s, value.end_core_s, low, high, cores, fair_s)
 
 
@@ -344,7 +344,8 @@ def _in_time(
         return Forecast(
             kind,
             outlook.tier,
-            why=f"its deadline {when}; even alone it takes {left_core_s / cores:.0f} s more",
+            why=f"the job's deadline {when}; even alone on the node the job takes "
+            f"{left_core_s / cores:.0f} s more",
         )
     lacking = needs - left_core_s / in_s
     lacks: list[tuple[str, float]] = []
@@ -359,5 +360,5 @@ def _in_time(
         kind=ForecastKind.CROWDED,
         needs_cores=needs,
         lacks=tuple(lacks),
-        why=f"in the present order of trainings it is {late_s:.0f} s late",
+        why=f"in the present order of trainings the job is {late_s:.0f} s late",
     )

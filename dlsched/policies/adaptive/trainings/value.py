@@ -160,7 +160,7 @@ def marginal_value(
         # It comes after all that report, however much these have left.
         index = _SILENT_RATIO * job.spec.weight * rule.end_weight / left_core_s
         how = "silent: no report for long" if job.diverged is None else f"diverged ({job.diverged})"
-        why = f"{how}; it has used {resource.work(job.attained_core_s)}"
+        why = f"{how}; the job has used {resource.work(job.attained_core_s)}"
         return MarginalValue(
             index, left_core_s, job.attained_core_s, False, False, why, silent=True
         )
@@ -186,7 +186,7 @@ def _newcomers(
         like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
         work = resource.work(like_others_core_s)
-        why += f"; {work} to {known.tier_values[0]:g} if it needs as much as the others"
+        why += f"; {work} to {known.tier_values[0]:g} if the job needs as much as the others"
     late = _late(job, known)
     return MarginalValue(
         job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why

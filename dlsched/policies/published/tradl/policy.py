@@ -46,10 +46,10 @@ class TradlParameters:
     """A job that leaves its limit unused gets at most this factor times its use, and others get the
     rest: a training cannot use more cores than it has threads."""
     patience_s: float = 300.0
-    """Give-up rule: least seconds without a step towards the first tier, at an equal share of CPU
-    (less counts pro rata), until the tier counts as out of reach."""
+    """Give-up rule: seconds without a step towards the first tier after which the tier counts as
+    out of reach, at an equal share of CPU; with less CPU proportionally more seconds."""
     step_ratio: float = 0.05
-    """Give-up rule: a step closes this fraction of what is missing to the first tier."""
+    """Give-up rule: part of the distance to the first tier that a job has to close for a step."""
     backoff: int = 8
     """Largest factor on the interval while no job is below its first tier."""
 

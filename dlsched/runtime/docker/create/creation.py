@@ -136,7 +136,7 @@ class Creation:
         """
         name = container_name(self.instance.name, action.job)
         if len(action.gpus) != action.spec.container.gpus:
-            raise StartFailed("its GPUs are not chosen yet", retryable=True)
+            raise StartFailed("the job's GPUs are not chosen yet", retryable=True)
         brought = self.arrivals.of(action.job, action.source)
         try:
             inside = job_dir(self.instance.state_dir, action.job)
@@ -208,7 +208,7 @@ class Creation:
                 raise
             if isinstance(error, NotShared):
                 raise StartFailed(one_line(error), retryable=error.passing) from error
-            why = f"the checkpoint that it came with cannot be unpacked: {one_line(error)}"
+            why = f"the job's checkpoint from another node cannot be unpacked: {one_line(error)}"
             raise StartFailed(why, retryable=False) from error
 
     def _allotment(self, action: Start, mps: MpsClient | None) -> Allotment:
@@ -293,15 +293,15 @@ class Creation:
         short = found.container_id[:12]
         if found.instance != self.instance.name or found.job != action.job or inherited:
             raise StartFailed(
-                f"the name {name} is taken by container {short} (image {found.image}), which is "
-                "not this instance's",
+                f"the name {name} is taken by container {short} (image {found.image}), which "
+                "belongs to another instance or job",
                 retryable=False,
             )
         if brought is not None and not brought.filled:
             if not found.alive:
                 with suppress(EngineRefused):
                     self.instance.unhurried.remove(found.container_id)
-            why = f"container {short} is without the checkpoint that its job came with"
+            why = f"container {short} lacks the checkpoint from the job's last node"
             raise StartFailed(why, retryable=not found.alive)
         if found.container_digest != action.spec.container_digest:
             raise StartFailed(f"container {short} of an older spec is still there", retryable=True)

@@ -45,9 +45,7 @@ def unworkable(version: Body, info: Body) -> str | None:
         return f"the engine runs {info['OSType']} containers; only Linux has CPU quotas"
     if info.get("CgroupDriver") == "none" or not info.get("CpuCfsQuota"):
         if _rootless(info):
-            return (
-                "a rootless engine that was not given the cpu controller cannot limit a container"
-            )
+            return "the engine is rootless and lacks the cpu controller: it cannot limit containers"
         return "the engine cannot set CPU quotas: the kernel lacks CONFIG_CFS_BANDWIDTH"
     return None
 
@@ -90,7 +88,7 @@ def around_containers(engine: Engine, options: DockerOptions) -> Around:
 
 def _remedy(info: Body) -> str:
     if _rootless(info):
-        return "delegate cpu to user@.service (Delegate=cpu), on cgroup v2; or a rootful engine"
+        return "delegate cpu to user@.service (Delegate=cpu) on cgroup v2, or use a rootful engine"
     return "use a Linux engine of 20.10 or later on a kernel with CPU bandwidth control"
 
 
@@ -108,7 +106,7 @@ def _security(info: Body) -> Iterator[Finding]:
             "rootless engine: limits, weights and metrics files work; metrics endpoints "
             "(dlsched.metrics.port) do not, since its networks cannot be reached from the host"
         )
-        yield Finding("security", "warn", line, "use a metrics file or a log pattern")
+        yield Finding("security", "warn", line, "use a metrics file or a log pattern instead")
     elif any("userns" in option for option in _options(info)):
         line = "user namespaces: limits, weights and every source of progress work"
         yield Finding("security", "ok", line)

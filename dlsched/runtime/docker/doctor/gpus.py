@@ -54,7 +54,7 @@ def devices(
         if not driver.exists():
             yield Finding("gpu", "ok", "none: no NVIDIA driver on this host")
             return
-        line = "there is an NVIDIA driver, but its library libnvidia-ml.so.1 cannot use it"
+        line = "the host has an NVIDIA driver, but the library libnvidia-ml.so.1 cannot reach it"
         cure = (
             "install the driver's own libraries; an agent in a container needs --gpus all and "
             "NVIDIA_DRIVER_CAPABILITIES=utility"
@@ -72,7 +72,7 @@ def devices(
         line = (
             f"the driver's library lacks {', '.join(snapshot.missing)}: their figures are unknown"
         )
-        yield Finding("gpu", "warn", line, "a driver of 510 or later")
+        yield Finding("gpu", "warn", line, "install a driver of version 510 or later")
     for gpu in snapshot.devices:
         yield _device(gpu, options)
 
@@ -92,13 +92,13 @@ def _device(gpu: GpuFact, options: PlacementOptions) -> Finding:
     if gpu.trouble is not None:
         return Finding("gpu", "fail", f"{line}: {gpu.trouble}", remedy(gpu))
     if absent := [node for node in gpu.nodes if not Path(node).exists()]:
-        cure = "start nvidia-persistenced, or run nvidia-modprobe -u -c 0"
-        return Finding("gpu", "warn", f"{line}: {', '.join(absent)} is not there", cure)
+        cure = "start nvidia-persistenced, or run `nvidia-modprobe -u -c 0`"
+        return Finding("gpu", "warn", f"{line}: {', '.join(absent)} does not exist", cure)
     reset = f"nvidia-smi -i {gpu.index} -c DEFAULT"
     if gpu.compute_mode is ComputeMode.PROHIBITED:
-        return Finding("gpu", "warn", f"{line}: no process may compute on it", reset)
+        return Finding("gpu", "warn", f"{line}: no process may compute on this GPU", reset)
     if gpu.compute_mode is ComputeMode.EXCLUSIVE:
-        line += ": one process at a time, so jobs cannot share it without MPS"
+        line += ": one process at a time, so jobs cannot share this GPU without MPS"
         return Finding("gpu", "warn", line, f"{reset}, or start MPS")
     return Finding("gpu", "ok", line)
 
@@ -116,10 +116,12 @@ def foreign_users(
         more = ", ..." if len(others) > _LISTED_PIDS else ""
         line = f"GPU {gpu.index} is used by processes outside jobs: pid {pids}{more}, {held}"
         if options.foreign == "share":
-            yield Finding("gpu", "ok", f"{line}; jobs share it all the same (gpus.foreign)")
+            yield Finding(
+                "gpu", "ok", f"{line}; jobs share the GPU all the same (gpus.foreign: share)"
+            )
         else:
-            cure = "end them, set gpus.foreign: share, or name it in gpus.reserved"
-            yield Finding("gpu", "warn", f"{line}; no job is placed on it", cure)
+            cure = "end those processes, set gpus.foreign: share, or name the GPU in gpus.reserved"
+            yield Finding("gpu", "warn", f"{line}; no job is placed on that GPU", cure)
 
 
 def access(
@@ -134,7 +136,7 @@ def access(
     try:
         access = injector.of(usable, info).access
     except NotInjectable as error:
-        cure = "install the NVIDIA Container Toolkit; nvidia-ctk cdi generate"
+        cure = "install the NVIDIA Container Toolkit, then run `nvidia-ctk cdi generate`"
         return Finding("gpu", "warn", str(error), cure)
     if access is GpuAccess.CDI:
         return Finding("gpu", "ok", "jobs get GPUs by CDI: updates leave them alone")
@@ -165,7 +167,7 @@ def user_namespaces(snapshot: GpuSnapshot, info: Body) -> Iterator[Finding]:
         if mode & _FOR_ALL != _FOR_ALL:
             closed.append(node)
     if closed:
-        line = f"user namespaces: no container may open {', '.join(closed)}"
+        line = f"user namespaces are on, and no container may open {', '.join(closed)}"
         yield Finding("gpu", "warn", line, "options nvidia NVreg_DeviceFileMode=0666 (modprobe.d)")
 
 
@@ -175,7 +177,9 @@ def mps(environment: Mapping[str, str], proc: Path = PROC) -> Finding:
     if pipes is None:
         line = "MPS does not run: shares of a GPU's time and memory are advisory"
     else:
-        line = f"MPS runs ({pipes}): it holds jobs that share a GPU to their ceilings, from a start"
+        line = (
+            f"MPS runs ({pipes}): MPS enforces the shares of jobs on one GPU from their next start"
+        )
     return Finding("gpu", "ok", line)
 
 
@@ -189,5 +193,5 @@ def reached_by(pid: int, snapshot: GpuSnapshot, proc: Path = PROC) -> Iterator[F
     except OSError:
         return  # another user's process is not accessible
     if there and absent:
-        line = f"the daemon was started before these existed: {', '.join(absent)}"
-        yield Finding("gpu", "warn", line, "restart it, after nvidia-persistenced")
+        line = f"dlsched was started before these device nodes existed: {', '.join(absent)}"
+        yield Finding("gpu", "warn", line, "restart dlsched after nvidia-persistenced has started")

@@ -53,12 +53,19 @@ def probe(engine: Engine, instance: str, proc: Path = PROC) -> Iterator[Finding]
     try:
         images = _candidates(engine)
         if not images:
-            yield Finding("probe", "warn", "skipped: the engine has no image", "pull or build one")
+            yield Finding(
+                "probe",
+                "warn",
+                "skipped: the engine has no image for a scratch container",
+                "pull or build an image",
+            )
             return
         yield _dialect("quota", lambda: _quota(engine, instance, images, proc))
         yield _dialect("nano", lambda: _nano(engine, instance, images, proc))
     except _NoProgram as why:
-        remedy = "`docker pull busybox`, then run this again; jobs need no such program"
+        remedy = (
+            "run `docker pull busybox`, then `dlsched doctor` again; jobs do not need that program"
+        )
         yield Finding("probe", "warn", f"skipped: {why}", remedy)
     except DlschedError as error:
         yield Finding("probe", "warn", f"skipped: {error}", "see the engine's log")
@@ -94,7 +101,7 @@ def _quota(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
         scratch.update({"CpuShares": DEFAULT_SHARES}, lambda _: True, "default shares")
     weight = f"shares {after.shares}" if after.weight is None else f"weight {after.weight}"
     return (
-        f"on a scratch container of {scratch.image}: quota set, read back and given back to none; "
+        f"on a scratch container of {scratch.image}: quota set, read back and removed; "
         f"{_SHARES} shares read back as {weight}; {burst}; {idle}"
     )
 
@@ -103,7 +110,7 @@ def _nano(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
     with _Scratch(engine, instance, images, _NANO, proc) as scratch:
         scratch.update(_LESS_NANO, lambda kernel: kernel.quota_us == 25_000, "0.25 CPUs")
         scratch.update(_NANO, lambda kernel: kernel.quota_us == 50_000, "0.5 CPUs again")
-    return "containers made with --cpus: set, read back and given back in their own dialect"
+    return "containers made with --cpus: limits set, read back and given back as --cpus"
 
 
 def _candidates(engine: Engine) -> list[str]:

@@ -75,12 +75,14 @@ def probe(
     try:
         there = [node for node in nodes if Path(node).is_char_device()]
         if not there:
-            raise ProbeFailed("none of its device nodes is visible from here")
+            raise ProbeFailed("dlsched sees none of the container's GPU device nodes")
         errors = _opened(group / "cgroup.procs", there, within_s)
     except subprocess.TimeoutExpired as error:
-        raise ProbeFailed(f"the probe in its group took longer than {within_s:g} s") from error
+        raise ProbeFailed(
+            f"the probe in the container's control group took longer than {within_s:g} s"
+        ) from error
     except (OSError, ValueError) as error:
-        raise ProbeFailed(f"its group cannot be probed: {error}") from error
+        raise ProbeFailed(f"the container's control group cannot be probed: {error}") from error
     denied = frozenset(node for node, code in errors.items() if code == errno.EPERM)
     return Probe(frozenset(errors) - denied, denied)
 
@@ -103,7 +105,7 @@ def _opened(group: Path, nodes: list[str], within_s: float) -> dict[str, int]:
         raise
     if child.returncode != 0:
         last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ProbeFailed(f"its group cannot be entered: {last[:200]}")
+        raise ProbeFailed(f"the container's control group cannot be entered: {last[:200]}")
     codes: dict[str, int] = json.loads(out)
     return codes
 
@@ -112,11 +114,11 @@ def _device_group(pid: int, container: str, proc: Path) -> Path:
     try:
         folders = group_folders(pid, proc, container=container)
     except (OSError, ValueError) as error:
-        raise ProbeFailed(f"its control group cannot be found: {error}") from error
+        raise ProbeFailed(f"the container's control group cannot be found: {error}") from error
     folder = folders.get("devices") or folders.get("")
     # Another group would show what other processes may open.
     if folder is None or container not in folder.name or not belongs(pid, container, proc):
-        raise ProbeFailed("its control group for devices is not visible from here")
+        raise ProbeFailed("dlsched does not see the container's control group for devices")
     return folder
 
 
@@ -130,7 +132,9 @@ ALARM_FILE = "gpu-alarm"
 
 _ALARM_BYTES = 1000
 _NO_MORE = "no container with GPUs is updated through the engine now"
-_LEGACY = "its GPUs came by the legacy hook, and a CPU update can take them away: use CDI"
+_LEGACY = (
+    "the container got its GPUs by the legacy hook, and a CPU update can take them away: use CDI"
+)
 
 
 class Unproven(DlschedError):
@@ -183,7 +187,10 @@ class Canary:
         with self._turn:
             while self._trying is not None:
                 if not wait:
-                    raise Waits(f"waits for the canary: an update of {self._trying} is tried first")
+                    raise Waits(
+                        f"waits: an update of {self._trying} is tried first, to see whether it "
+                        "keeps its GPUs"
+                    )
                 self._turn.wait()
             if (why := self.bar(held.access)) is not None:
                 raise Unsafe(why)
@@ -213,7 +220,7 @@ class Canary:
         except ProbeFailed:
             return
         if found.denied:
-            self._note(held, f"it may not open {_joined(found.denied)} any more")
+            self._note(held, f"the container may not open {_joined(found.denied)} any more")
 
     def lost(self, container: str, pid: int) -> str | None:
         """How this start of a container lost its GPUs; None: it did not, as far as known."""
@@ -227,12 +234,14 @@ class Canary:
         try:
             before = self._probe(held)
         except ProbeFailed as error:
-            raise Unproven(f"no update is made of it, since it has GPUs and {error}") from error
+            raise Unproven(f"not updated, since the container has GPUs and {error}") from error
         if not before.allowed:
-            self._note(held, f"it may not open {_joined(before.denied)}")
-            raise Unproven(f"no update is made of it: it may not open {_joined(before.denied)}")
+            self._note(held, f"the container may not open {_joined(before.denied)}")
+            raise Unproven(f"not updated: the container may not open {_joined(before.denied)}")
         # If the agent is killed meanwhile, the next one must not try another container.
-        self._keep(f"{held.name}: unknown whether a CPU update took its GPU away; {_NO_MORE}")
+        self._keep(
+            f"{held.name}: unknown whether a CPU update took the container's GPU away; {_NO_MORE}"
+        )
         try:
             change()
         finally:
@@ -246,7 +255,10 @@ class Canary:
             self._settle()
             return  # it may have ended meanwhile: the next update is tried again
         if taken := before.allowed & after.denied:
-            why = f"a CPU update took its GPU away: it may not open {_joined(taken)} any more"
+            why = (
+                f"a CPU update took the container's GPU away: it may not open {_joined(taken)} any "
+                "more"
+            )
             self._note(held, why)
             self.alarm = self._keep(f"{held.name}: {why}; {_NO_MORE}: {REMEDY}")
             raise Unsafe(self.alarm)
@@ -257,7 +269,7 @@ class Canary:
         """Write the alarm to the file; returns it with how to clear it."""
         if self._file is None:
             return alarm
-        alarm = f"{alarm}; in the end remove {self._file} and restart dlsched"
+        alarm = f"{alarm}; then remove {self._file} and restart dlsched"
         with suppress(OSError):  # it still holds for this agent's life
             write_whole(self._file, alarm)
         return alarm
@@ -280,7 +292,7 @@ def _kept(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        text = f"{file} cannot be read: {error.strerror}"
+        text = f"the alarm kept in {file} cannot be read: {error.strerror}"
     return plain_text(text).strip() or f"{file} is there"
 
 

@@ -75,7 +75,7 @@ def _enforced(
         yield "time", f"MPS, {threads_percent} % of threads at start"
     if memory_bytes is not None:
         yield "memory", f"MPS, {render_bytes(memory_bytes)} on each at start"
-    yield "cpu", "control group file, set again when lost" if by_file else "the engine"
+    yield "cpu", "dlsched, in the control group's file" if by_file else "the engine"
 
 
 def gpu_alarms(

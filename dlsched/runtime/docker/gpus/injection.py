@@ -255,9 +255,9 @@ def _heard(body: Body, config: Path) -> str:
 def _missing(wanted: str, info: Body) -> str:
     if wanted == "cdi":
         what = (
-            "no CDI specification names them (nvidia-ctk cdi generate)"
+            "no CDI specification names them (run `nvidia-ctk cdi generate`)"
             if info.get("CDISpecDirs")
-            else "it is too old, or its feature cdi is off"
+            else "the engine is too old, or its feature cdi is off"
         )
         return f"gpus.injection is cdi, and the engine has no such GPU by CDI: {what}"
     return (

@@ -64,7 +64,7 @@ class Claims:
         container, labels = summary["Id"], summary.get("Labels") or {}
         if instances and JOB in labels:
             if not re.fullmatch(NAME, labels[JOB]):
-                self.leave(container, f"no job can be named {labels[JOB]}")
+                self.leave(container, f"{labels[JOB]} is not a valid job name")
                 return False
         elif labels.get(ENABLE) != _ENABLED and not self._adopted_by_command(summary):
             return False
@@ -121,7 +121,7 @@ class Claims:
 
         for container, one in sorted(found.items(), key=rank):
             if one.adopted is not None and one.job in jobs:
-                self.leave(container, "a job has its name")
+                self.leave(container, "a job has the container's name")
             elif one.adopted is not None and adopted.setdefault(one.job, one.name) != one.name:
                 self.leave(container, f"{adopted[one.job]} is adopted as {one.job} already")
             elif one.adopted is not None or named.get(one.job, container) == container:
@@ -130,7 +130,7 @@ class Claims:
                 aside[container] = one
             else:
                 name = container_name(self._instance.name, one.job)
-                self.leave(container, f"it carries the labels of {name}, which is another")
+                self.leave(container, f"it carries the labels of {name}, another container")
         return ours, aside
 
     def leave(self, container: str, why: str) -> None:
@@ -176,13 +176,15 @@ class Claims:
                     _log.info("container %s is not adopted: %s", plain_text(described.name), why)
                 return None
             if given is None:
-                raise NotAdoptable("its image is gone, so the labels that came with it are unknown")
+                raise NotAdoptable(
+                    "the container's image is gone, so the image's labels are unknown"
+                )
             if self._adoptions.is_dropped(container):
                 self._settled[container] = None
                 return None
             return self._adopted(body, described, described.name, own)
         if ours:
-            raise NotAdoptable("its labels came with its image")
+            raise NotAdoptable("the container has these labels from its image")
         service = compose_service(labels)
         asked = self._adoptions.of(container, described.name, service, there)
         if asked is not None:

@@ -42,12 +42,13 @@ USE_S = 0.5
 """Time over which the CPU use of listed containers is measured: five periods of a quota."""
 
 _NO_SOURCE = (
-    "nothing says where its progress is read: give --metrics PRESET or KEY=VALUE; "
+    "no source of the container's progress is given: give --metrics PRESET or KEY=VALUE; "
     "`dlsched probe` proposes one"
 )
 
 _FORBIDDEN = (
-    "its label dlsched.wire=false forbids to measure its sockets: give --metrics PRESET or "
+    "the label dlsched.wire=false forbids to measure the container's sockets: give --metrics "
+    "PRESET or "
     "KEY=VALUE"
 )
 
@@ -119,11 +120,16 @@ class AdoptionCommands:
         service = compose_service(every)
         if own.get(ENABLE) == "true":
             if labels or not self.instance.adoptions.is_dropped(described.container_id):
-                raise AdoptionRefused(f"{described.name}: its own labels ask for adoption, and win")
+                raise AdoptionRefused(
+                    f"{described.name}: adopted by the container's own labels, which take "
+                    "precedence"
+                )
             self.instance.adoptions.readmit(described.container_id)
         else:
             if not labels.keys().isdisjoint((ENABLE, INSTANCE)):
-                raise AdoptionRefused(f"{described.name}: enable and instance are for labels alone")
+                raise AdoptionRefused(
+                    f"{described.name}: `enable` and `instance` can only be given as labels"
+                )
             try:
                 spec = adopted_job(
                     described,
@@ -171,7 +177,9 @@ class AdoptionCommands:
         self._await_dropped(container)
         original = self.instance.originals.of(container)
         if original is None:
-            return GivenBack(job, container, adopted=True, now="as it was: nothing was changed")
+            return GivenBack(
+                job, container, adopted=True, now="unchanged: dlsched had set no limits"
+            )
         return replace(self.writer.give_back(original), job=job)
 
     def found(self) -> FoundContainers:
@@ -248,12 +256,14 @@ class AdoptionCommands:
 
     def _check(self, described: Inspected, every: Mapping[str, str], job: str) -> None:
         if described.container_id in self.instance.left_out:
-            raise AdoptionRefused(f"{described.name}: dlsched itself runs in it")
+            raise AdoptionRefused(f"{described.name}: dlsched itself runs in this container")
         if every.get(JOB):
-            started = f"dlsched started it, as job {shown(every[JOB])}"
+            started = f"dlsched started this container, as job {shown(every[JOB])}"
             raise AdoptionRefused(f"{described.name}: {started}")
         if not described.alive:
-            raise AdoptionRefused(f"{described.name}: it does not run ({described.state})")
+            raise AdoptionRefused(
+                f"{described.name}: the container does not run ({described.state})"
+            )
         if self.writer.claims.is_elsewhere(described.container_id):
             raise AdoptionRefused(f"{described.name}: {ELSEWHERE}")
         last = self.listings.last

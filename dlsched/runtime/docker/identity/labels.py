@@ -86,10 +86,11 @@ def elsewhere(own: Mapping[str, str], instance: str) -> str | None:
     if whose == instance:
         return None
     if INSTANCE in own:
-        return f"its label {INSTANCE} gives it to instance {shown(whose)}"
+        return f"the container's label {INSTANCE} names instance {shown(whose)}"
     return (
-        f"without a label {INSTANCE} it belongs to instance {DEFAULT_INSTANCE}, and this is "
-        f"instance {instance}: to have it here, start it with {INSTANCE}={instance}"
+        f"without a label {INSTANCE} the container belongs to instance {DEFAULT_INSTANCE}, and "
+        f"this is instance {instance}: start the container with {INSTANCE}={instance} to have "
+        "it here"
     )
 
 
@@ -143,7 +144,9 @@ def inspected(body: Body) -> Inspected:
     try:
         return _read(body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"its description is not understood: {one_line(repr(error))}") from error
+        raise ValueError(
+            f"the engine's description of the container is not understood: {one_line(repr(error))}"
+        ) from error
 
 
 def forbids_wire(labels: Mapping[str, str]) -> bool:
@@ -162,7 +165,7 @@ def labels_in(body: Body) -> Mapping[str, str]:
     labels: Mapping[str, str] = (body.get("Config") or {}).get("Labels") or {}
     for name, value in labels.items():
         if not isinstance(value, str):
-            raise TypeError(f"label {shown(name)} is no text")
+            raise TypeError(f"label {shown(name)} is not text")
     return labels
 
 
@@ -218,7 +221,7 @@ def _whole(label: str | None) -> int | None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{shown(value)} is no text")
+        raise TypeError(f"{shown(value)} is not text")
     return value
 
 

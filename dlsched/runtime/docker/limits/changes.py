@@ -34,7 +34,7 @@ from dlsched.runtime.originals import Original
 _log = logging.getLogger(__name__)
 
 NO_ANSWER = "the Docker Engine is not answering"
-BUSY = "the Docker Engine is busy; tried again in the next cycle"
+BUSY = "the Docker Engine is busy; next try in the next cycle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,12 @@ class Changes:
         # A listing shows whether only this call is slow, or the whole engine.
         self.listings.want(call.container)
         over.add_done_callback(partial(_log_failure, action))
-        return Outcome(action, "begun", "the engine is slow", engine_s=self._now_s() - began_s)
+        return Outcome(
+            action,
+            "begun",
+            "the engine is slow: the call goes on",
+            engine_s=self._now_s() - began_s,
+        )
 
     def keep_true(self, ceilings: Mapping[str, float | None], own: Mapping[str, str]) -> None:
         """Record in the background what own containers go back to, where that has changed. `own`

@@ -207,7 +207,10 @@ def _cores(cores: float | None) -> str:
 
 
 def _past(what: str, has: object, gives: object) -> str:
-    return f"its {what} was written past the engine: it is {has}, the engine would give {gives}"
+    return (
+        f"another program changed the container's {what} without the engine: now {has}, the engine "
+        f"would give {gives}"
+    )
 
 
 def wrong_at_next_start(original: Original, engine: EngineLimits) -> list[str]:

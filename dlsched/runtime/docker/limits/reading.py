@@ -113,18 +113,18 @@ def read_limits(
 def refusal(found: ContainerLimits, originals: Originals) -> str | None:
     """Why a container's present limits could not be restored later; None: they could."""
     if (broken := originals.lost(found.container)) is not None:
-        return f"the record of its original limits cannot be read: {broken}"
+        return f"the record of the container's original limits cannot be read: {broken}"
     if not found.alive:
-        return "it does not run"
+        return "the container does not run"
     if found.files is None or None in (found.limits.quota_us, found.limits.period_us):
-        return "its control group cannot be read"
+        return "the container's control group cannot be read"
     engine, limits = found.engine, found.limits
     if engine.nano_cpus and engine.quota_us:
-        return "it has both --cpus and --cpu-quota: the engine cannot give both back"
+        return "the container has both --cpus and --cpu-quota: the engine cannot give both back"
     if found.by_file and not found.files.writable:
-        return f"its control group cannot be written, and {found.barred}"
+        return f"the container's control group cannot be written, and {found.barred}"
     if limits.burst_us and not found.files.burst_writable:
-        return "it has a burst, and its control group cannot be written"
+        return "the container has a CPU burst, and its control group cannot be written"
     return past_the_engine(engine, limits)
 
 
@@ -143,7 +143,10 @@ def unrestored(original: Original, body: Body, now: ContainerLimits) -> list[str
     if not now.alive:
         return wrong
     if not now.limits.files:
-        return [*wrong, "its control group cannot be read, to verify its limits"]
+        return [
+            *wrong,
+            "the container's control group cannot be read, so its limits are not verified",
+        ]
     wanted, has = files_to_have(original, body, now.engine, now.limits), now.limits.files
     return wrong + [
         f"{name} is {has.get(name, 'unreadable')}, must be {text}"

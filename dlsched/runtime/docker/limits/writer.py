@@ -88,7 +88,7 @@ class PastEngine:
 
     def write(self, held: GpuContainer, files: LimitFiles | None, update: Body, why: str) -> None:
         """Write the update's limits to the kernel, for that reason. Raises Untouchable."""
-        unwritable = "left as it is: its control group cannot be written"
+        unwritable = "limits not changed: the container's control group cannot be written"
         if files is None or not files.writable:
             raise Untouchable(f"{unwritable}, and {why}")
         self._check_gpus(held, files.read())
@@ -188,7 +188,7 @@ class LimitWriter:
         """
         with self._locks[container]:
             if own is None and not self.claims.take(container):  # before its limits are read
-                raise Untouchable(f"left as it is: {ELSEWHERE}")
+                raise Untouchable(f"limits not changed: {ELSEWHERE}")
             listed = None
             if described is not None:
                 listed = as_listed(described, self._proc, self._files.get(container))
@@ -232,7 +232,7 @@ class LimitWriter:
                 return
             if found.held is not None and not found.by_file:
                 # Its GPUs are not risked while it saves itself: it does not serve as a canary.
-                found = replace(found, barred="it is about to end")
+                found = replace(found, barred="the container is about to end")
             self._change(found, self._ceiling(found, limits.cpu_cores))
             kept = self._originals.of(container)
             if kept is not None and not kept.adopted:
@@ -263,7 +263,7 @@ class LimitWriter:
     def give_up(self, container: str) -> GivenBack | None:
         """The result for a container whose record cannot be read; None: it is gone."""
         broken = self._originals.broken(container)
-        why = f"the record of its original limits cannot be read: {broken}"
+        why = f"the record of the container's original limits cannot be read: {broken}"
         now = ""
         try:
             if self.forget_if_gone(container):
@@ -297,7 +297,7 @@ class LimitWriter:
             return self.remember(found.container, own)
         if kept is None or kept.given_back:
             if (why := refusal(found, self._originals)) is not None:
-                raise Untouchable(f"left as it is: {why}")
+                raise Untouchable(f"limits not changed: {why}")
             kept = Original(
                 found.container,
                 found.name,
@@ -318,7 +318,7 @@ class LimitWriter:
         except OSError as error:
             why = error.strerror or error
             raise Untouchable(
-                f"left as it is: its original limits cannot be recorded: {why}"
+                f"limits not changed: the container's original limits cannot be recorded: {why}"
             ) from error
 
     def _forget_unless_elsewhere(self, container: str) -> str | None:
@@ -328,8 +328,8 @@ class LimitWriter:
         if kept is not None and kept.engine not in ("", self._facts.identity(fresh=True)):
             # A DOCKER_HOST in a shell suffices.
             return (
-                "not known to the engine that answers, which is not the one that has it (see "
-                f"engine.host and DOCKER_HOST); if that is gone for good, remove "
+                "this engine does not know the container: another engine has it (see engine.host "
+                "and DOCKER_HOST); if that engine is gone for good, remove "
                 f"{self._originals.path(container)}"
             )
         with suppress(OSError):
@@ -406,7 +406,7 @@ class LimitWriter:
         container = original.container_id
         if original.adopted and not self.claims.take(container):
             # It restores that instance's limits first, or these would be taken for foreign ones.
-            raise NotGivenBack(f"{ELSEWHERE}: give it back there first")
+            raise NotGivenBack(f"{ELSEWHERE}: give the limits back there first")
         found = self._read(container)
         original = for_kernel(with_owners_limit(original, found.engine), found.limits)
         try:

@@ -242,7 +242,9 @@ class _Sample:
         self.proxied: ProxyPage | None = None
         """What it counted of others, where it is a proxy."""
         self.begun_s = now_s()
-        self.found = Probed(name, container_id, "", None, unread="it did not answer in time")
+        self.found = Probed(
+            name, container_id, "", None, unread="the container did not answer in time"
+        )
 
     @property
     def is_read(self) -> bool:
@@ -323,7 +325,7 @@ class _Sample:
     def _read_page(self, one: Inspected, body: Body) -> str | None:
         """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
-        why = "it listens on no port" if self.found.ports == () else None
+        why = "the container listens on no port" if self.found.ports == () else None
         every = self._known.all
         exposed = recognition.exposed_ports(body)
         asked = every if self._known.is_proxy(one.image) else self._stacks
@@ -364,7 +366,7 @@ class _Sample:
         for at in self.found.ports or ():
             if at.port == port and not recognition.answers(at, address):
                 where = ", ".join(at.addresses)
-                raise Unanswered(f"it listens on {where} alone, and not on {address}")
+                raise Unanswered(f"the container listens on {where} only, not on {address}")
         return address
 
     def _described(self, container: str) -> Inspected:
@@ -436,7 +438,9 @@ class _Sample:
                 log = _last_lines(self._engine, one.container_id)
         except DlschedError as error:
             if self.found.where is None:
-                self.found = replace(self.found, unread=f"its log cannot be read: {error}")
+                self.found = replace(
+                    self.found, unread=f"the container's log cannot be read: {error}"
+                )
             return
         found = recognition.printed(log, one.image, self._stacks)
         if found is None:
@@ -461,11 +465,11 @@ class _Sample:
             return
         best = min(known, key=lambda stack: stack.derived)
         if best.endpoint is None:
-            why = self.found.unread or f"none of its last {LOG_LINES} lines matches"
+            why = self.found.unread or f"none of the log's last {LOG_LINES} lines matches"
         else:
-            why = page or "its metrics page was not asked for"
+            why = page or "the container's metrics page was not asked for"
         if best.needs is not None:
-            why = f"{why}; start it with {best.needs}"
+            why = f"{why}; start the program with {best.needs}"
         self.found = replace(self.found, preset=best.preset, unread=why)
 
     # ------------------------------------------------------------------ the second moment
@@ -492,8 +496,10 @@ class _Sample:
         nothing = self.found.reading is None and self.found.where is None
         if not watched.covered_s and nothing and self.found.unread is None:
             why = self._wire_problem(watched)
-            why = why or "the process that reads packets did not start in time"
-            self.found = replace(self.found, unread=f"its sockets are not measured: {why}")
+            why = why or "dlsched's process that reads packets did not start in time"
+            self.found = replace(
+                self.found, unread=f"the container's sockets are not measured: {why}"
+            )
         busiest = recognition.busiest(timed)
         read = self.found.reading
         exact = read is not None and read.quantile is not None and read.above_s is None

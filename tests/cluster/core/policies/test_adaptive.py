@@ -55,12 +55,12 @@ def test_alternatives_say_which_rule_refused_each_node() -> None:
     jobs = [replace(one, floor_cores=2.0) for one in equal_jobs("A", "A", "A", "A", "C", "C", "C")]
     found = decide(snapshot(nodes, jobs))
     assert found.moves[0] == Move("j0", "B")
-    floor = "its floor is 2.00 cores of 1.00"
+    floor = "the job's floor is 2.00 cores, the node has 1.00"
     assert [one.node for one in found.alternatives["j0"]] == ["C", "D", "E"]
     kept, *full = found.alternatives["j0"]
     # Sums 1600 + 900 -> 900 + 1190 + 403.3; the end 400 -> 403.3.
     gain_s = pytest.approx(6.67 - 10, abs=0.01)
-    assert kept == Alternative("C", "gains -3 s of more than 20 s", gain_s)
+    assert kept == Alternative("C", "gains -3 s, needs more than 20 s", gain_s)
     assert full == [Alternative("D", floor), Alternative("E", floor)]
     # Of one that stays the best move is among them, and where none fits the nodes that lack room.
     stays = decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).alternatives["j0"]
@@ -92,7 +92,7 @@ def test_a_move_has_to_gain_whatever_is_left_of_the_job() -> None:
     unsure = [replace(one, left=Left(1.0, 800.0, 1600.0)) for one in known]
     found = decide(snapshot(PAIR, unsure))
     assert found.moves == ()
-    assert "if as little is left of it as may be" in found.why["j0"]
+    assert "if as little work is left as may be" in found.why["j0"]
     unknown = [replace(one, left=None) for one in known]
     assert decide(snapshot(PAIR, unknown)).moves == ()
 
@@ -205,7 +205,7 @@ def test_a_move_has_to_gain_if_much_is_left_too() -> None:
     perhaps = replace(short, left=Left(100.0, 100.0, 10_000.0))
     found = decide(snapshot(nodes, [*others, perhaps]))
     assert Move("x", "B") not in found.moves
-    assert found.why["x"].endswith("if as much is left of it as may be")
+    assert found.why["x"].endswith("if as much work is left as may be")
 
 
 def test_a_move_is_not_undone_where_there_is_no_room_any_more() -> None:

@@ -22,7 +22,7 @@ def test_a_draining_node_is_emptied_one_by_one() -> None:
     jobs = [job("r0", "a", unmovable="it publishes ports"), job("r1", "a"), job("r2", "a")]
     decision = POLICY.decide(snapshot(nodes, jobs), None)
     assert decision.moves == (Move("r1", "b"),)
-    assert decision.why["r0"] == "a drains, and it cannot be moved: it publishes ports"
+    assert decision.why["r0"] == "a drains, and the job cannot be moved: it publishes ports"
     assert decision.why["r2"] == "a drains: its jobs move one by one"
     moving = (Transit("r1", "a", "b", 0, 10),)
     assert POLICY.decide(snapshot(nodes, jobs, moving=moving), None).moves == ()
@@ -35,7 +35,7 @@ def test_two_draining_nodes_do_not_move_jobs_to_one_node() -> None:
     assert found.moves == (Move("x", "c"), Move("y", "d"))
     found = POLICY.decide(snapshot([*nodes, node("c")], jobs), None)
     assert found.moves == (Move("x", "c"),)
-    assert "c: a job is moving there" in found.why["y"]
+    assert "c: another job is moving there" in found.why["y"]
 
 
 def test_no_queued_job_takes_the_room_of_one_that_comes_from_a_draining_node() -> None:

@@ -513,7 +513,7 @@ def test_no_count_makes_an_expectation_of_no_time() -> None:
     one = replace(one, model=model)
     why, outlook = met_outlook(one, job, 100.0, 0.4, 0.4, band=False)
     assert outlook.kind is ForecastKind.EXPECTED
-    assert why.endswith("100 ms of new requests will show it")
+    assert why.endswith("100 ms of new requests")
 
 
 def test_the_floor_of_a_blind_service_is_not_counted_on_for_one_that_is_new() -> None:

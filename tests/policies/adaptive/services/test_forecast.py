@@ -40,7 +40,7 @@ def test_the_best_is_never_worse_than_what_is_measured_now(
     shown_s = measured_s(window, quantile)
     if shown_s <= 0.05:
         assert (outlook.kind, outlook.best) == (ForecastKind.UNKNOWN, None)
-        assert "though that seemed out of reach" in outlook.why
+        assert "though the model expected it not to be" in outlook.why
         return
     assert outlook.kind is ForecastKind.IMPOSSIBLE
     assert 0.99 * shown_s <= outlook.best <= shown_s
@@ -53,7 +53,7 @@ def test_what_the_model_expects_holds_where_worse_is_measured() -> None:
     memory = learned_of(job, known("a", fixed_s=0.4))
     (outlook,) = place([job], seen([job]), [memory], 2.0, SLO).outlooks["a"]
     assert outlook.best is not None and 0.4 <= outlook.best < 0.9
-    assert outlook.why.endswith("at best, with all the CPU that it can use")
+    assert outlook.why.endswith("at best, with all the CPU that the job can use")
 
 
 def kind_while(waiting_s: float, usual_s: float) -> ForecastKind:
@@ -86,4 +86,4 @@ def test_an_expectation_runs_down_and_is_withdrawn_if_it_does_not_come_true() ->
     assert at_s is not None and at_s < 160.0
     assert found[:3] == [(ForecastKind.EXPECTED, at_s)] * 3, "the time stays, so it runs down"
     assert found[3:] == [(ForecastKind.UNKNOWN, None)] * 2
-    assert outlook.why.endswith("which was expected to meet it by now and does not")
+    assert outlook.why.endswith("the target was expected to be met by now, and is not")

@@ -264,7 +264,7 @@ def test_a_newcomer_does_not_put_back_who_is_as_near_as_others_were() -> None:
     new = training("new", 0, told=None, attained_core_s=3.0)
     placed = decided([training("begun", 250, told=800), new])
     assert first(placed) == "begun"
-    assert "384 core-s to 0.7 if it needs as much as the others" in placed.why["new"]
+    assert "384 core-s to 0.7 if the job needs as much as the others" in placed.why["new"]
     # Of whom it is not known either it is known at least that it began earlier.
     earlier = training("earlier", 0, told=None, attained_core_s=200.0)
     rule = AdaptiveParameters(explore_ratio=0.0)
@@ -343,7 +343,7 @@ def test_a_diverged_training_comes_behind_and_is_promised_nothing() -> None:
     assert "diverged (loss nan at step 385)" in placed.why["near"]
     forecasts = {one.tier: one for one in placed.outlooks["near"]}
     assert forecasts["deliver"].kind is ForecastKind.UNKNOWN
-    assert forecasts["deliver"].why.startswith("it diverged (loss nan at step 385): ")
+    assert forecasts["deliver"].why.startswith("the job diverged (loss nan at step 385): ")
 
 
 def test_who_was_held_back_and_so_could_tell_nothing_is_not_silent() -> None:
@@ -439,7 +439,7 @@ def test_few_evaluations_do_not_show_that_a_curve_levels_off(
             f"{count} evaluations are too few to say that it levels off short of accuracy 0.8"
         )
     else:
-        assert finish.why.startswith("by its curve so far accuracy levels off at 0.7")
+        assert finish.why.startswith("by the curve so far accuracy levels off at 0.7")
         assert ("with a chance of" in finish.why) is (told is not None)
 
 
@@ -604,7 +604,7 @@ def test_only_so_many_curves_are_fitted_at_once_and_none_is_forgotten() -> None:
 def test_without_the_word_on_its_steps_the_end_is_taken_from_its_way_to_finish() -> None:
     rule = AdaptiveParameters(heeds_total_steps=False)
     end = decided([training("a", 600)], rule=rule).outlooks["a"][2]
-    assert "estimated from its way to finish" in end.why
+    assert "estimated from its progress towards finish" in end.why
     assert end.at_s is not None
     assert end.at_s == pytest.approx(100.0 + (933 * 1.35 - 600) / CORES, rel=0.15)
 
@@ -689,4 +689,4 @@ def test_a_deadline_in_the_past_is_told_as_passed() -> None:
     late = training("a", target=replace(TARGET, deadline_s=50.0))
     deliver = decided([late], now_s=100.0).outlooks["a"][0]
     assert deliver.kind is ForecastKind.IMPOSSIBLE
-    assert "its deadline has passed; even alone it takes" in deliver.why
+    assert "the job's deadline has passed; even alone" in deliver.why

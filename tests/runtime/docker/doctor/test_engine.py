@@ -53,8 +53,8 @@ def test_no_engine() -> None:
         ({"ApiVersion": None}, {}, "API version ?; 1.41"),
         ({}, {"OSType": "windows"}, "only Linux has CPU quotas"),
         ({}, {"CpuCfsQuota": False}, "the kernel lacks CONFIG_CFS_BANDWIDTH"),
-        ({}, {"CgroupDriver": "none", **ROOTLESS}, "not given the cpu controller"),
-        ({}, {"CpuCfsQuota": False, **ROOTLESS}, "not given the cpu controller"),
+        ({}, {"CgroupDriver": "none", **ROOTLESS}, "lacks the cpu controller"),
+        ({}, {"CpuCfsQuota": False, **ROOTLESS}, "lacks the cpu controller"),
     ],
 )
 def test_an_engine_that_cannot_limit_fails_and_no_agent_starts_on_it(

@@ -38,7 +38,7 @@ def test_a_driver_whose_library_does_not_reach_the_agent_is_told(tmp_path: Path)
     driver.write_text("NVRM version: ...")
     (found,) = gpu_doctor.devices(GpuSnapshot(at_s=0.0), PlacementOptions(), driver)
     assert found.state == "warn"
-    assert "libnvidia-ml.so.1 cannot use it" in found.line
+    assert "libnvidia-ml.so.1 cannot reach it" in found.line
     assert "NVIDIA_DRIVER_CAPABILITIES=utility" in found.remedy
 
 
@@ -57,7 +57,7 @@ def test_driver_and_gpus_are_told() -> None:
     ("changes", "state", "line", "remedy"),
     [
         ({"trouble": "Unknown Error"}, "fail", "GPU-a: Unknown Error", ""),
-        ({"trouble": NO_INSTANCE}, "fail", "it has no instance", "nvidia-smi mig -cgi"),
+        ({"trouble": NO_INSTANCE}, "fail", "the GPU has no instance", "nvidia-smi mig -cgi"),
         (
             {"compute_mode": ComputeMode.EXCLUSIVE},
             "warn",
@@ -67,10 +67,10 @@ def test_driver_and_gpus_are_told() -> None:
         (
             {"compute_mode": ComputeMode.PROHIBITED},
             "warn",
-            "mode prohibited: no process may compute on it",
+            "mode prohibited: no process may compute on this GPU",
             "nvidia-smi -i 0 -c DEFAULT",
         ),
-        ({"nodes": ("/absent/nvidia0",)}, "warn", "/absent/nvidia0 is not there", "persistenced"),
+        ({"nodes": ("/absent/nvidia0",)}, "warn", "/absent/nvidia0 does not exist", "persistenced"),
     ],
 )
 def test_a_gpu_that_cannot_be_used_as_usual_is_told_with_a_remedy(
@@ -199,9 +199,9 @@ def test_a_driver_that_was_upgraded_fails_with_its_remedy(nvml: Stub) -> None:
 
 def test_an_alarm_that_an_agent_left_behind_is_told(tmp_path: Path) -> None:
     assert list(gpu_doctor.alarm(tmp_path)) == []
-    (tmp_path / ALARM_FILE).write_text("one: a CPU update took its GPU away")
+    (tmp_path / ALARM_FILE).write_text("one: a CPU update took the container's GPU away")
     (found,) = gpu_doctor.alarm(tmp_path)
-    assert found == Finding("gpu", "warn", "one: a CPU update took its GPU away")
+    assert found == Finding("gpu", "warn", "one: a CPU update took the container's GPU away")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,10 @@ def test_images_without_the_program_leave_it_untried(engine: FakeEngine) -> None
     (told,) = found(engine).values()
     assert (told.what, told.state) == ("probe", "warn")
     assert told.line == "skipped: no image tried has the program `sleep`: small:1, big:1"
-    assert told.remedy == "`docker pull busybox`, then run this again; jobs need no such program"
+    assert (
+        told.remedy
+        == "run `docker pull busybox`, then `dlsched doctor` again; jobs do not need that program"
+    )
     assert len(engine.made) == 2
 
 
@@ -101,7 +104,9 @@ def test_an_engine_that_starts_nothing_fails(engine: FakeEngine) -> None:
 
 def test_without_an_image_it_is_skipped_and_said(engine: FakeEngine) -> None:
     engine.tagged = []
-    assert [one.line for one in found(engine).values()] == ["skipped: the engine has no image"]
+    assert [one.line for one in found(engine).values()] == [
+        "skipped: the engine has no image for a scratch container"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,16 @@ def test_only_the_first_of_each_way_is_looked_at() -> None:
 def test_after_a_loss_no_container_with_gpus_is_updated_any_more() -> None:
     update = Mock()
     canary = Canary(Eyes(HAS, HAS_NOT))
-    with pytest.raises(Unsafe, match="one: a CPU update took its GPU away: it may not open /dev/"):
+    with pytest.raises(
+        Unsafe, match="one: a CPU update took the container's GPU away: it may not open /dev/"
+    ):
         canary.update(held(), update)
     for access in (GpuAccess.CDI, GpuAccess.RUNTIME, GpuAccess.NODES):
         assert canary.bar(access) == canary.alarm
         with pytest.raises(Unsafe, match=r"nvidia-container-runtime\.mode=cdi"):
             canary.update(held("two", access), update)
     assert update.call_count == 1
-    assert "took its GPU away" in (canary.lost("id-one", 7) or "")
+    assert "took the container's GPU away" in (canary.lost("id-one", 7) or "")
     assert canary.lost("id-one", 8) is None  # started anew, it has them again
     assert canary.lost("id-two", 7) is None
     canary.forget("id-one")
@@ -96,8 +98,8 @@ def test_the_legacy_way_is_never_tried() -> None:
 
 def test_where_nobody_can_look_nothing_is_tried() -> None:
     update = Mock()
-    canary = Canary(Eyes(ProbeFailed("none of its device nodes can be seen from here"), HAS))
-    with pytest.raises(Unproven, match="none of its device nodes can be seen"):
+    canary = Canary(Eyes(ProbeFailed("dlsched sees none of the container's GPU device nodes"), HAS))
+    with pytest.raises(Unproven, match="none of the container's GPU device nodes"):
         canary.update(held(), update)
     assert update.call_count == 0
     canary.update(held("two"), update)  # another one can be looked at
@@ -109,7 +111,7 @@ def test_one_without_its_gpus_before_is_no_canary_and_is_told() -> None:
     canary = Canary(Eyes(HAS_NOT, HAS))
     with pytest.raises(Unproven, match="may not open /dev/nvidia0"):
         canary.update(held(), update)
-    assert canary.lost("id-one", 7) == "it may not open /dev/nvidia0"
+    assert canary.lost("id-one", 7) == "the container may not open /dev/nvidia0"
     assert canary.alarm is None
     canary.update(held("two"), update)
     assert update.call_count == 1
@@ -137,7 +139,10 @@ def test_the_others_wait_until_the_canary_is_over() -> None:
     first.start()
     assert began.wait(60)
     for access in (GpuAccess.CDI, GpuAccess.NODES):
-        with pytest.raises(Waits, match="waits for the canary: an update of one is tried first"):
+        with pytest.raises(
+            Waits,
+            match="waits: an update of one is tried first, to see whether it keeps its GPUs",
+        ):
             canary.update(held("two", access), update)
     patient = threading.Thread(target=lambda: canary.update(held("three"), update, wait=True))
     patient.start()
@@ -164,7 +169,7 @@ def test_an_alarm_outlives_the_agent_until_somebody_has_seen_to_it(tmp_path: Pat
     with pytest.raises(Unsafe, match=r"mode=cdi.*remove .*/gpu-alarm and restart dlsched"):
         Canary(Eyes(HAS, HAS_NOT), tmp_path).update(held(), update)
     later = Canary(Eyes(HAS), tmp_path)
-    assert "one: a CPU update took its GPU away" in (later.bar(GpuAccess.NODES) or "")
+    assert "one: a CPU update took the container's GPU away" in (later.bar(GpuAccess.NODES) or "")
     with pytest.raises(Unsafe):
         later.update(held("two"), update)
     assert update.call_count == 1
@@ -184,7 +189,9 @@ def test_an_agent_that_is_killed_between_update_and_look_leaves_an_alarm(
 
     canary = Canary(Eyes(HAS, after), tmp_path)
     canary.update(held(), change)
-    assert str(left[0]).startswith("one: unknown whether a CPU update took its GPU away; no con")
+    assert str(left[0]).startswith(
+        "one: unknown whether a CPU update took the container's GPU away; no con"
+    )
     assert f"remove {tmp_path}/gpu-alarm" in str(left[0])
     assert Canary(Eyes(HAS), tmp_path).alarm is None
 

@@ -34,7 +34,7 @@ def test_it_enters_the_group_and_opens_what_is_there(host: FakeHost, tmp_path: P
 
 
 def test_without_a_node_there_is_nothing_to_see(host: FakeHost, tmp_path: Path) -> None:
-    with pytest.raises(ProbeFailed, match="none of its device nodes is visible"):
+    with pytest.raises(ProbeFailed, match="none of the container's GPU device nodes"):
         probe(PID, CONTAINER, [str(tmp_path / "nvidia0")], host.proc)
     with pytest.raises(ProbeFailed, match="File name too long"):
         probe(PID, CONTAINER, ["/dev/null", f"/dev/{'n' * 300}"], host.proc)
@@ -55,7 +55,9 @@ def test_it_is_killed_at_its_deadline(host: FakeHost) -> None:
 def test_a_group_that_cannot_be_entered_or_is_anothers(host: FakeHost) -> None:
     (host.cpu / "cgroup.procs").unlink()
     (host.cpu / "cgroup.procs").mkdir()
-    with pytest.raises(ProbeFailed, match="its group cannot be entered: IsADirectoryError"):
+    with pytest.raises(
+        ProbeFailed, match="the container's control group cannot be entered: IsADirectoryError"
+    ):
         probe(PID, CONTAINER, ["/dev/null"], host.proc)
     (host.proc / str(PID) / "cgroup").write_text("0::/docker/another\n")
     with pytest.raises(ProbeFailed, match="not visible from here"):

@@ -71,7 +71,7 @@ def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
     seen = with_gpus(FACT, legacy, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {
         "devices": "NVIDIA hook, legacy mode",
-        "cpu": "control group file, set again when lost",
+        "cpu": "dlsched, in the control group's file",
     }
 
 
@@ -79,6 +79,6 @@ def test_a_loss_is_that_of_this_start(tmp_path: Path) -> None:
     canary = blind()
     canary.check(GpuContainer(OWN.container_id, "name", OWN.pid, GpuAccess.CDI, ("/dev/nvidia0",)))
     seen = with_gpus(FACT, OWN, DEVICES, canary, tmp_path)
-    assert seen.gpu_lost == "it may not open /dev/nvidia0 any more"
+    assert seen.gpu_lost == "the container may not open /dev/nvidia0 any more"
     again = replace(OWN, pid=OWN.pid + 1)
     assert with_gpus(FACT, again, DEVICES, canary, tmp_path).gpu_lost is None

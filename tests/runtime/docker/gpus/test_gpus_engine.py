@@ -53,11 +53,13 @@ def test_a_loss_is_reported_until_the_container_is_restarted(
     rig.resized(one, 0.3)
     found = fact(rig.observe(), "one")
     assert found is not None and found.actual.cpu_cores == 0.3
-    assert (found.gpu_lost or "").startswith("a CPU update took its GPU away: it may not open")
-    assert dict(found.gpu_enforced)["cpu"] == "control group file, set again when lost"
+    assert (found.gpu_lost or "").startswith(
+        "a CPU update took the container's GPU away: it may not open"
+    )
+    assert dict(found.gpu_enforced)["cpu"] == "dlsched, in the control group's file"
     alarm, harm = texts(rig.runtime.alarms())
     assert "no container with GPUs is updated through the engine now" in alarm
-    assert harm.startswith("gpu: one: a CPU update took its GPU away")
+    assert harm.startswith("gpu: one: a CPU update took the container's GPU away")
     rig.client.restart(one.container_id, timeout=0)
     rig.until(lambda seen: (again := fact(seen, "one")) is not None and again.gpu_lost is None)
     rig.until_state("one", ContainerState.RUNNING)

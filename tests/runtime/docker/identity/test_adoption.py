@@ -118,8 +118,8 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
         (
             {"dlsched.background": "true", "dlsched.target.latency": "50ms"},
             (
-                "label dlsched.background: it comes last, which no target allows: "
-                "leave out either background or target"
+                "label dlsched.background: a background job cannot have a target: leave out "
+                "either `background` or `target`"
             ),
         ),
         (
@@ -159,14 +159,14 @@ def test_a_wrong_label_is_one_line_with_label_value_and_bound(
 
 def test_a_floor_above_the_limit_that_it_came_with_is_refused() -> None:
     assert refused({"dlsched.cpus.min": "2"}, 1.0) == (
-        "label dlsched.cpus.min: 2 cores is above the limit that it came with, 1 core: "
+        "label dlsched.cpus.min: 2 cores is above the container's own limit, 1 core: "
         "give dlsched.cpus.max too"
     )
 
 
 @pytest.mark.parametrize("name", ["x", "a" * 64, "_web", "", "web\x1b[2J"])
 def test_a_name_that_no_job_can_have_is_refused(name: str) -> None:
-    with pytest.raises(NotAdoptable, match="is none that a job can have") as refusal:
+    with pytest.raises(NotAdoptable, match="is not a job's name") as refusal:
         adopted({}, name=name)
     assert str(refusal.value).isprintable()
 

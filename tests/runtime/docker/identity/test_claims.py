@@ -65,7 +65,9 @@ def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
     assert seen(listings) == {"own", "plain"}
     assert seen(refreshed(listings)) == {"own", "plain"}
     assert sorted(f"image {one}" for one in engine.of("image")) == sorted(engine.answers)
-    assert caplog.messages == ["container copy is left alone: its labels came with its image"]
+    assert caplog.messages == [
+        "container copy is left alone: the container has these labels from its image"
+    ]
 
 
 def test_other_presets_are_applied_to_containers_that_are_adopted_already(
@@ -111,7 +113,7 @@ def test_a_label_that_names_no_job_is_told_once_in_plain_characters(
     assert seen(refreshed(listings)) == {"a"}
     assert "bad" not in engine.of("inspect")
     (line,) = caplog.messages
-    assert line.startswith("container bad is left alone: no job can be named")
+    assert line.startswith("container bad is left alone: ") and "not a valid job name" in line
     assert line.isprintable()
 
 
@@ -149,12 +151,16 @@ def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
     [
         (
             {"target.metric": "accuracy", "target.deliver": "0.9", "target.finish": "0.95"},
-            "dlsched.metrics.pattern: its groups (acc, step) lack the target's metric 'accuracy'",
+            (
+                "dlsched.metrics.pattern: the pattern's groups (acc, step) lack the target's "
+                "metric 'accuracy'"
+            ),
         ),
         (
             {"target.latency": "20ms"},
             (
-                "dlsched.metrics.pattern: its groups (acc, step) lack a latency: latency_s, "
+                "dlsched.metrics.pattern: the pattern's groups (acc, step) lack a latency: "
+                "latency_s, "
                 "latency_ms, latency_us or latency"
             ),
         ),
@@ -185,8 +191,9 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
 
 
 _NO_INSTANCE = (
-    "container web is not adopted: without a label dlsched.instance it belongs to instance "
-    "default, and this is instance i: to have it here, start it with dlsched.instance=i"
+    "container web is not adopted: without a label dlsched.instance the container belongs to "
+    "instance default, and this is instance i: start the container with dlsched.instance=i to "
+    "have it here"
 )
 
 
@@ -231,7 +238,7 @@ def test_of_labels_that_came_with_the_image_none_counts(
     assert seen(listings) == {"mine"}
     adopted = listings.last.containers["mine"].adopted
     assert (adopted.weight, adopted.bounds.ceiling_cores) == (1.0, 1.0)
-    why = "its image is gone, so the labels that came with it are unknown"
+    why = "the container's image is gone, so the image's labels are unknown"
     assert left_alone(listings) == (f"container lost (lost) is left alone: {why}",)
     assert caplog.messages == [f"container lost is left alone: {why}"]
 
@@ -256,7 +263,9 @@ def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_ha
     for _ in range(2):
         assert seen(listings) == set()
         loud, web = sorted(left_alone(listings))
-        assert loud.startswith("container _loud (_loud) is left alone: its name '_loud' is none")
+        assert loud.startswith(
+            "container _loud (_loud) is left alone: the container's name '_loud' is not"
+        )
         why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
         assert web == f"container web (web) is left alone: {why}"
         clock.advance(EVERY_S)
@@ -286,7 +295,7 @@ def test_under_the_name_of_a_job_of_ours_none_is_adopted(
     stranger(engine, "job-a", ENABLE)
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
-    line = "container job-a (job-a) is left alone: a job has its name"
+    line = "container job-a (job-a) is left alone: a job has the container's name"
     assert left_alone(listings) == (line,)
     del engine.all["a"]
     assert seen(refreshed(listings)) == {"job-a"}

@@ -85,8 +85,11 @@ def test_an_adopted_container_is_dropped_and_exported_by_the_short_id_that_ps_sh
 @pytest.mark.parametrize(
     ("instance", "why"),
     [
-        ({"dlsched.instance": "other"}, "its label dlsched.instance gives it to instance 'other'"),
-        ({}, "without a label dlsched.instance it belongs to instance default"),
+        (
+            {"dlsched.instance": "other"},
+            "the container's label dlsched.instance names instance 'other'",
+        ),
+        ({}, "without a label dlsched.instance the container belongs to instance default"),
     ],
 )
 def test_a_container_that_its_labels_give_to_another_instance_is_neither_dropped_nor_adopted(
@@ -125,7 +128,7 @@ def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_comma
 def test_a_containers_own_label_forbids_measuring_after_a_command_too(node: Node) -> None:
     node.run(WEB, "web", {"dlsched.wire": "false"})
     latency = {"dlsched.target.latency": "50ms"}
-    with pytest.raises(AdoptionRefused, match="forbids to measure its sockets"):
+    with pytest.raises(AdoptionRefused, match="forbids to measure the container's sockets"):
         node.commands.adopt(WEB, latency)
     node.commands.adopt(WEB, {**latency, "dlsched.metrics.port": "8000"})
     assert node.jobs() == {WEB: "web"}
@@ -148,7 +151,9 @@ def test_a_command_does_not_ask_for_labels_that_an_export_would_then_contradict(
     node: Node, label: str
 ) -> None:
     node.run(WEB, "web", {})
-    with pytest.raises(AdoptionRefused, match="enable and instance are for labels alone"):
+    with pytest.raises(
+        AdoptionRefused, match="`enable` and `instance` can only be given as labels"
+    ):
         node.commands.adopt(WEB, {label: "false", "dlsched.weight": "2"})
     assert not node.adoptions.any
 

@@ -109,7 +109,7 @@ class Bench:
 
     def _probe(self, _: GpuContainer) -> Probe:
         if not self.sees:
-            raise ProbeFailed("none of its device nodes can be seen from here")
+            raise ProbeFailed("dlsched sees none of the container's GPU device nodes")
         nodes = frozenset({NODE})
         return Probe(frozenset(), nodes) if self.taken else Probe(nodes, frozenset())
 

@@ -194,7 +194,9 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     bench.host.write("cpu.shares", "3")
     outcome = bench.begin(resize(), described())
     assert outcome.status == "failed"
-    assert outcome.detail.startswith("left as it is: its shares was written past the engine")
+    assert outcome.detail.startswith(
+        "limits not changed: another program changed the container's shares without the engine"
+    )
     for _ in range(3):
         assert bench.operation() == outcome.detail
         assert texts(bench.changes.alarms) == (f"theirs: {outcome.detail}",)
@@ -223,7 +225,10 @@ def test_what_another_instance_has_is_left_alone_until_that_lets_it_go(
     bench.hands.claims = ExclusiveClaims(bench.host.proc)
     assert other.take(CONTAINER)
     outcome = bench.begin(resize(0.5), described())
-    assert outcome.detail == "left as it is: another dlsched instance on this host has it"
+    assert (
+        outcome.detail
+        == "limits not changed: another dlsched instance on this host has the container"
+    )
     assert bench.host.words["CpuQuota"] == 25_000
     assert texts(bench.changes.alarms) == (f"theirs: {outcome.detail}",)
     other.release(CONTAINER)
@@ -416,11 +421,13 @@ def test_what_cannot_be_given_back_is_an_alarm_and_asked_of_the_engine_only_afte
     assert bench.begin(resize(), described()).status == "done"
     bench.hands.claims.release(CONTAINER)
     assert other.take(CONTAINER)
-    why = "another dlsched instance on this host has it: give it back there first"
+    why = (
+        "another dlsched instance on this host has the container: give the limits back there first"
+    )
     for _ in range(3):
         outcome = bench.begin(back, described())
         assert (outcome.status, outcome.detail) == ("failed", why)
-        assert texts(bench.changes.alarms) == (f"theirs: not given back: {why}",)
+        assert texts(bench.changes.alarms) == (f"theirs: limits not given back: {why}",)
         assert bench.operation() == ""
         bench.now_s += AGAIN_S / 3
     other.release(CONTAINER)

@@ -335,24 +335,24 @@ def _both_dialects(bench: Bench) -> None:
 
 
 V1_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
-    (_by_hand("cpu.cfs_quota_us", "20000"), "quota was written past the engine: it is 20000 of"),
+    (_by_hand("cpu.cfs_quota_us", "20000"), "quota without the engine: now 20000 of"),
     (_by_hand("cpu.cfs_period_us", "50000"), "the engine would give -1 of 100000 us"),
-    (_by_hand("cpu.shares", "3"), "shares was written past the engine: it is 3, the engine"),
-    (_by_hand("memory.limit_in_bytes", "8192"), "memory limit was written past the engine"),
+    (_by_hand("cpu.shares", "3"), "shares without the engine: now 3, the engine"),
+    (_by_hand("memory.limit_in_bytes", "8192"), "memory limit without the engine"),
 ]
 V2_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
-    (_by_hand("cpu.max", "38000 100000"), "quota was written past the engine: it is 38000 of"),
+    (_by_hand("cpu.max", "38000 100000"), "quota without the engine: now 38000 of"),
     (_by_hand("cpu.max", "max 50000"), "the engine would give -1 of 100000 us"),
-    (_by_hand("cpu.weight", "50"), "weight was written past the engine: it is 50, the engine"),
-    (_by_hand("memory.max", "8192"), "memory limit was written past the engine: it is 8192"),
+    (_by_hand("cpu.weight", "50"), "weight without the engine: now 50, the engine"),
+    (_by_hand("memory.max", "8192"), "memory limit without the engine: now 8192"),
 ]
 ANY_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
     (_both_dialects, "both --cpus and --cpu-quota"),
-    (_by_hand("cpu.idle", "1"), "cpu.idle was written past the engine"),
-    (_group_away, "its control group cannot be read"),
-    (_group_of_another, "its control group cannot be read"),
-    (lambda bench: bench.host.stop(), "it does not run"),
-    (_broken_record, "the record of its original limits cannot be read: "),
+    (_by_hand("cpu.idle", "1"), "cpu.idle without the engine"),
+    (_group_away, "the container's control group cannot be read"),
+    (_group_of_another, "the container's control group cannot be read"),
+    (lambda bench: bench.host.stop(), "the container does not run"),
+    (_broken_record, "the record of the container's original limits cannot be read: "),
 ]
 
 
@@ -367,7 +367,7 @@ def test_what_could_not_be_brought_back_is_never_touched(
     bench = Bench(tmp_path, v2=version == 2)
     spoil(bench)
     assert why in (bench.hands.refusal(CONTAINER) or "")
-    with pytest.raises(Untouchable, match="left as it is: "):
+    with pytest.raises(Untouchable, match="limits not changed: "):
         bench.set(0.5)
     assert bench.host.updates == []
 
@@ -383,7 +383,7 @@ def test_what_was_changed_since_is_not_taken_for_a_change_past_the_engine(bench:
     bench.hands.give_back(bench.record)
     assert bench.record.given_back
     bench.host.write(name, limited[name])
-    assert "quota was written past the engine" in (bench.hands.refusal(CONTAINER) or "")
+    assert "quota without the engine" in (bench.hands.refusal(CONTAINER) or "")
 
 
 def test_a_burst_that_could_not_be_lowered_is_a_refusal(
@@ -392,7 +392,7 @@ def test_a_burst_that_could_not_be_lowered_is_a_refusal(
     bench.host.run(CpuQuota=50_000)
     bench.host.write(bench.burst_file, "20000")
     monkeypatch.setattr(LimitFiles, "burst_writable", property(lambda _: False))
-    assert "has a burst" in (bench.hands.refusal(CONTAINER) or "")
+    assert "has a CPU burst" in (bench.hands.refusal(CONTAINER) or "")
 
 
 # ---------------------------------------------------------------------- own jobs
@@ -546,9 +546,9 @@ def test_another_engine_does_not_make_a_record_forgotten(
     monkeypatch.setattr(bench.host, "info", lambda: {**info, "ID": "second"})
     bench.reopen()
     failure = bench.give_back() or ""
-    assert "is not the one that has it" in failure
+    assert "another engine has it" in failure
     assert f"originals/{CONTAINER}.json" in failure
-    with pytest.raises(NotGivenBack, match="is not the one that has it"):
+    with pytest.raises(NotGivenBack, match="another engine has it"):
         bench.hands.forget_if_gone(CONTAINER)
     monkeypatch.setattr(bench.host, "info", lambda: {**info, "ID": "first"})
     assert bench.hands.give_back(bench.record).now == "gone"

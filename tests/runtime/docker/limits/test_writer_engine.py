@@ -264,7 +264,7 @@ def test_one_that_restarts_all_the_time_is_given_back(agent: Agent, make: Make) 
     words = theirs.host_config()
 
     def limited() -> bool:
-        with suppress(Untouchable, EngineRefused):  # it does not run, just now
+        with suppress(Untouchable, EngineRefused):  # the container does not run, just now
             agent.hands.set(theirs.id, Limits(0.1), 300)
             return True
         return False

@@ -102,18 +102,27 @@ def test_who_wrote_the_group_anew_may_have_taken_the_gpus(legacy: Bench) -> None
         host.write(name, text)
     legacy.set(0.4, 300)
     assert legacy.has(0.4, 300)
-    assert legacy.canary.lost(CONTAINER, host.pid) == "it may not open /dev/nvidia0 any more"
+    assert (
+        legacy.canary.lost(CONTAINER, host.pid)
+        == "the container may not open /dev/nvidia0 any more"
+    )
     host.pid = 0
     assert legacy.canary.lost(CONTAINER, host.pid) is None
 
 
 def test_container_with_an_unwritable_group_is_left_as_it_is(legacy: Bench) -> None:
     files = legacy.host.files()
-    why = "its control group cannot be written, and its GPUs came by the legacy hook"
+    why = (
+        "the container's control group cannot be written, and the container got its GPUs by the "
+        "legacy hook"
+    )
     with patch.object(LimitFiles, "writable", new=False):
         assert why in (legacy.hands.refusal(CONTAINER) or "")
         for own in (None, OWN):
-            with pytest.raises(Untouchable, match="control group cannot be written, and its GPUs"):
+            with pytest.raises(
+                Untouchable,
+                match="control group cannot be written, and the container got its GPUs",
+            ):
                 legacy.set(0.5, own=own)
     assert (legacy.host.files(), legacy.host.updates) == (files, [])
 
@@ -177,7 +186,7 @@ def test_after_a_loss_limits_are_set_past_the_engine(
     bench.loses_at_update()
     bench.set(0.5, 300)
     assert bench.canary.alarm is not None
-    assert "took its GPU away" in (bench.canary.lost(CONTAINER, host.pid) or "")
+    assert "took the container's GPU away" in (bench.canary.lost(CONTAINER, host.pid) or "")
     bench.set(0.6, 300)
     bench.set(0.7, 400)
     assert bench.has(0.7, 400)
@@ -188,7 +197,7 @@ def test_after_a_loss_an_unwritable_group_is_not_touched(nodes: Bench) -> None:
     nodes.loses_at_update()
     with patch.object(LimitFiles, "writable", new=False):
         for cores in (0.5, 0.6, 0.7):
-            with pytest.raises(Untouchable, match="a CPU update took its GPU away"):
+            with pytest.raises(Untouchable, match="a CPU update took the container's GPU away"):
                 nodes.set(cores, 300)
     assert len(nodes.host.updates) == 1
 
@@ -249,7 +258,7 @@ def test_a_loss_before_this_agent_is_noticed_and_the_alarm_kept(nodes: Bench) ->
     nodes.set(0.25, 200)
     assert nodes.has(0.25, 200)
     assert len(host.updates) == 1, "the other containers' GPUs are safe from it"
-    assert nodes.canary.lost(CONTAINER, host.pid) == f"it may not open {NODE} any more"
+    assert nodes.canary.lost(CONTAINER, host.pid) == f"the container may not open {NODE} any more"
 
 
 def test_one_that_is_started_in_the_middle_is_looked_at(legacy: Bench) -> None:

@@ -171,7 +171,7 @@ def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, othe
     assert names(node.rig) == {aside: "exited"}
     start = Start(node.spec(), Limits(0.5), 1024)
     refused = node.rig.apply(start)
-    assert (refused.status, refused.detail) == ("withheld", "it left for another node")
+    assert (refused.status, refused.detail) == ("withheld", "the job moved to another node")
     node.rig.runtime.release({})
     assert names(node.rig) == {aside: "exited"}
     assert texts(node.rig.runtime.alarms()) == ()
@@ -219,7 +219,7 @@ def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, othe
 
 HOSTILE = {
     "pipe": ("os.mkfifo('/ckpt/pipe')", "'pipe' is a named pipe, which is not carried"),
-    "size": ("open('/ckpt/big', 'wb').truncate(1 << 30)", "it is larger than 16 MiB"),
+    "size": ("open('/ckpt/big', 'wb').truncate(1 << 30)", "the archive is larger than 16 MiB"),
 }
 
 
@@ -231,7 +231,7 @@ def test_what_is_hostile_is_not_packed_and_the_job_goes_on(node: Node, what: str
     state = node.until(LeavingPhase.REFUSED)
     assert state is not None
     assert why in state.why
-    assert state.why.startswith("moved back: its checkpoint cannot be handed over: ")
+    assert state.why.startswith("moved back: the job's checkpoint cannot be handed over: ")
     assert node.runs_again().container_id == before.container_id
     assert list(node.archive.parent.glob("*.tar*")) == []
 
@@ -250,7 +250,7 @@ def test_what_cannot_be_unpacked_leaves_nothing(node: Node, what: str) -> None:
     assert node.rig.apply(Start(node.spec(), Limits(0.5), 1024)).status == "begun"
     begun = node.rig.until_failed("trains")
     assert not begun.retryable
-    assert begun.detail.startswith("the checkpoint that it came with cannot be unpacked: ")
+    assert begun.detail.startswith("the job's checkpoint from another node cannot be unpacked: ")
     assert "\n" not in begun.detail
     assert names(node.rig) == {}
     mine = {"label": f"dlsched.instance={node.rig.options.instance}"}
@@ -376,6 +376,6 @@ def test_an_agent_that_dies_while_the_checkpoint_is_unpacked_begins_again(
     other.rig.apply(Start(other.spec(), Limits(1.0), 1024))
     begun = other.rig.until_failed("trains")
     assert begun.retryable
-    assert begun.detail.endswith("is without the checkpoint that its job came with")
+    assert begun.detail.endswith("lacks the checkpoint from the job's last node")
     other.start(other.spec())
     assert begins_of(other.log())[:2] == [0, state.step]

@@ -184,11 +184,11 @@ def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
     node.leave()
     assert node.step == "moving to another node: saves itself (20 s left)"
     assert node.state == Leaving(LeavingPhase.SAVING)
-    assert node.moves.bars_start("job") == "it is leaving for another node, or returns"
+    assert node.moves.bars_start("job") == "the job is moving to another node, or back"
     node.see(OLD, reports=[SAVED])
     assert node.acts.done == ["ask", "set_aside", "end"]
     node.see(GONE)
-    assert node.step == "moving to another node: its checkpoint is packed"
+    assert node.step == "moving to another node: packs the checkpoint"
     assert node.state == Leaving(LeavingPhase.SAVING, step=7)
     assert node.hidden == set()
     node.see(GONE)
@@ -197,7 +197,7 @@ def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
     assert node.archive.read_text() == "/ckpt of old, at most 1048576"
     assert node.hidden == {"job"}
     assert node.step == ""
-    assert node.moves.bars_start("job") == "it left for another node"
+    assert node.moves.bars_start("job") == "the job moved to another node"
     for _ in range(3):
         node.see(GONE)
     assert len(node.acts.done) == 4
@@ -259,7 +259,7 @@ def test_second_call_changes_nothing(node: Node) -> None:
 def test_one_that_acknowledges_nothing_runs_on(node: Node) -> None:
     node.leave()
     node.see(OLD, at_s=121.0)
-    why = "not moved: it acknowledged no checkpoint within 20 s"
+    why = "not moved: the job acknowledged no checkpoint within 20 s"
     node.leave()
     assert node.acts.done[0] == "ask", "before it is known, a refusal is not tried again"
     assert node.acts.done.count("ask") == 1
@@ -276,7 +276,7 @@ def test_one_that_acknowledges_nothing_runs_on(node: Node) -> None:
 def test_one_that_has_ended_does_not_leave(node: Node, there: Inspected | None) -> None:
     node.present = there
     node.leave()
-    assert node.state == Leaving(LeavingPhase.ENDED, why="it ended by itself")
+    assert node.state == Leaving(LeavingPhase.ENDED, why="the job ended by itself")
     assert node.acts.done == []
 
 
@@ -290,7 +290,7 @@ def test_one_that_ends_over_being_asked_has_ended(node: Node) -> None:
     ("change", "why"),
     [
         ({"state": ContainerState.PAUSED}, "it is paused"),
-        ({"adopted": object()}, "another program started it"),
+        ({"adopted": object()}, "another program started the container"),
     ],
 )
 def test_one_that_cannot_be_asked_is_refused(node: Node, change: Any, why: str) -> None:
@@ -318,7 +318,7 @@ def test_container_that_is_moved_is_refused(node: Node) -> None:
         ("pack", Unfit("'pipe' is a named pipe")),
         ("pack", EngineUnavailable("no answer")),
         ("pack", OSError("full")),
-        ("find", NotShared("its checkpoint /ckpt/7 is not there")),
+        ("find", NotShared("the job's checkpoint /ckpt/7 does not exist")),
     ],
 )
 def test_job_without_a_handed_over_checkpoint_returns(
@@ -328,10 +328,10 @@ def test_job_without_a_handed_over_checkpoint_returns(
     node.acts.raises[act] = error
     node.leaves()
     assert node.acts.done == ["ask", "set_aside", "end", act, "bring_back"]
-    assert node.step.startswith("moving back, since its checkpoint cannot be handed over: ")
+    assert node.step.startswith("moving back, since the job's checkpoint cannot be handed over: ")
     node.see(OLD)
     assert node.state == Leaving(
-        REFUSED, 7, why=f"moved back: its checkpoint cannot be handed over: {error}"
+        REFUSED, 7, why=f"moved back: the job's checkpoint cannot be handed over: {error}"
     )
     assert node.hidden == set()
     assert node.alarms == ()
@@ -362,7 +362,9 @@ def test_given_back_after_it_left(node: Node) -> None:
     assert node.moves.bars_start("job") is not None
     node.see(GONE)
     assert node.acts.done[-1] == "bring_back"
-    assert node.step == "moving back, since it stays on this node: it is started again"
+    assert (
+        node.step == "moving back, since the job stays on this node: starts the old container again"
+    )
     assert node.moves.unsettled
     node.see(OLD)
     assert node.step == ""
@@ -379,7 +381,9 @@ def test_one_that_cannot_be_started_again_is_an_alarm(node: Node) -> None:
     for _ in range(4):
         node.see(GONE, at_s=node.now_s + REST_S)
     node.see(replace(GONE, name=OLD.name))
-    assert node.alarms[0].endswith("and it cannot be started again: its device is gone")
+    assert node.alarms[0].endswith(
+        "and the old container cannot be started again: its device is gone"
+    )
     assert node.state is None
 
 
@@ -444,7 +448,7 @@ def test_what_left_stays_away_when_the_agent_ends(node: Node) -> None:
 def test_an_agent_that_ends_lets_no_job_leave(node: Node) -> None:
     node.moves.winding_up = True
     node.leave()
-    assert node.state == Leaving(REFUSED, why="the agent ends")
+    assert node.state == Leaving(REFUSED, why="dlsched is ending")
 
 
 REMOVE = Remove("job", "old", Stop(), None, "its file was removed")
@@ -551,7 +555,7 @@ def test_what_left_while_an_earlier_agent_ran_stays_away(tmp_path: Path) -> None
     assert node.acts.done == []
     assert node.phase is AWAY
     assert not node.moves.unsettled
-    assert node.moves.bars_start("job") == "it left for another node"
+    assert node.moves.bars_start("job") == "the job moved to another node"
     node.jobs.give_back("job")
     node.see(GONE)
     assert node.acts.done == ["bring_back"]

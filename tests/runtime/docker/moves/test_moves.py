@@ -178,7 +178,7 @@ def test_saved_ended_made_anew_and_the_old_one_removed_once_the_new_one_reports(
     world.see(aside(OLD))
     world.see(GONE)
     assert world.acts.done[3:] == ["replace"]
-    assert world.step == "moving to b/c: its new container is made"
+    assert world.step == "moving to b/c: makes the new container"
     assert world.moves.kept("job", ("a",)) == ("b", "c")
     world.see(GONE, NEW)
     assert world.moves.kept("job", ("b", "c")) == ("a",)
@@ -198,7 +198,7 @@ def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) 
     assert world.step.startswith("moving to b/c: saves itself")
     world.see(OLD, at_s=120.0)
     assert world.step == ""
-    assert world.alarms == ("job: not moved: it acknowledged no checkpoint within 20 s",)
+    assert world.alarms == ("job: not moved: the job acknowledged no checkpoint within 20 s",)
     assert world.begin().status == "failed"
     world.now_s = 120.0 + AGAIN_S
     assert world.begin().status == "begun"
@@ -209,7 +209,7 @@ def test_one_that_cannot_be_asked_is_left_alone(world: World, why: Exception) ->
     world.acts.raises["ask"] = why
     world.begin()
     world.see(OLD)
-    assert world.alarms == (f"job: not moved: it cannot be asked to save itself: {why}",)
+    assert world.alarms == (f"job: not moved: the job cannot be asked to save itself: {why}",)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,9 @@ def test_one_whose_name_cannot_be_changed_is_not_ended(world: World) -> None:
     world.see(OLD, at_s=world.now_s + REST_S)
     assert world.acts.done[:2] == ["ask", "set_aside"]
     assert "end" not in world.acts.done
-    assert world.alarms == ("job: not moved: its container cannot be set aside: the name is taken",)
+    assert world.alarms == (
+        "job: not moved: the job's container cannot be renamed: the name is taken",
+    )
 
 
 def test_one_that_does_not_heed_its_signal_is_killed_after_its_grace(world: World) -> None:
@@ -328,7 +330,9 @@ def test_a_new_one_that_ends_is_removed_and_the_old_one_started(
     world.watched()
     before = len(world.acts.done)
     world.see(GONE, heir)
-    assert world.step == f"moving back, since its new container {why}: its new container is removed"
+    assert (
+        world.step == f"moving back, since the job's new container {why}: removes the new container"
+    )
     ended = replace(heir, state=ContainerState.EXITED, pid=0)
     if heir.state is ContainerState.RUNNING:
         assert world.acts.done[before:] == ["end"]
@@ -340,7 +344,7 @@ def test_a_new_one_that_ends_is_removed_and_the_old_one_started(
     assert world.acts.done[-1] == "bring_back"
     world.see(OLD)
     assert world.step == ""
-    assert world.alarms == (f"job: moved back: its new container {why}",)
+    assert world.alarms == (f"job: moved back: the job's new container {why}",)
 
 
 def test_one_that_came_to_its_end_there_has_come_back(world: World) -> None:
@@ -392,8 +396,8 @@ def test_an_old_one_that_cannot_be_started_again_keeps_its_name_and_is_told(worl
     assert world.acts.done[3:] == ["replace", *["bring_back"] * 3, "name"]
     world.see(replace(GONE, name=OLD.name))
     assert world.alarms[0] == (
-        "job: moved back: its new container cannot be started: no such device; "
-        "and it cannot be started again: its device is gone"
+        "job: moved back: the job's new container cannot be started: no such device; and the "
+        "old container cannot be started again: its device is gone"
     )
 
 
@@ -445,7 +449,7 @@ def test_an_agent_that_ends_leaves_a_new_one_that_runs(world: World) -> None:
 
 def test_found_container_goes_back_after_one_observation(world: World) -> None:
     world.see(GONE)
-    assert world.step == "moving on or back: the agent ended in the middle of it"
+    assert world.step == "moving on or back: dlsched ended in the middle of the move"
     assert world.acts.done == []
     world.see(GONE)
     assert world.acts.done == ["bring_back"]
@@ -528,7 +532,7 @@ def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
     world.see(GONE)
     waits = world.moves.forsake(REMOVE, world.listing(GONE), world.now_s)
     assert isinstance(waits, Outcome)
-    assert (waits.status, waits.detail) == ("begun", "moving to b/c: its new container is made")
+    assert (waits.status, waits.detail) == ("begun", "moving to b/c: makes the new container")
 
 
 def test_a_job_that_is_not_moved_is_nobodys_business(world: World) -> None:
@@ -553,4 +557,4 @@ def test_what_is_saved_elsewhere_would_be_lost(world: World, path: str) -> None:
     world.see(OLD, reports=[replace(ACK, checkpoint=CheckpointAck(7, path))])
     assert world.step == ""
     assert "set_aside" not in world.acts.done
-    assert world.alarms == (f"job: not moved: it saved itself at {path}, not below /ckpt",)
+    assert world.alarms == (f"job: not moved: the job saved itself at {path}, not below /ckpt",)

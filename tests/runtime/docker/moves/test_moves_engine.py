@@ -186,8 +186,8 @@ def give_up_soon(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("at_start", "missing", "why"),
     [
         # With its exit code, unless Docker has started it again by then.
-        (FAILS_ELSEWHERE, "", "its new container ended"),
-        ("", "/nowhere:/data", "its new container cannot be started: "),
+        (FAILS_ELSEWHERE, "", "the job's new container ended"),
+        ("", "/nowhere:/data", "the job's new container cannot be started: "),
     ],
     ids=["exits", "refused"],
 )
@@ -361,7 +361,7 @@ def policy_of(rig: Rig, container: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", ["saves itself", "ends", "its new container is made", "waits for its first report"]
+    "words", ["saves itself", "ends", "makes the new container", "waits for its first report"]
 )
 def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, words: str) -> None:
     at_start = HANGS_ELSEWHERE if words.startswith("waits") else ""
@@ -383,7 +383,7 @@ def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, w
     [
         ("saves itself", {"when_asked": f"time.sleep(20.0); {SAVES}"}),
         ("ends", {"at_end": "time.sleep(20.0)"}),
-        ("its new container is made", {}),
+        ("makes the new container", {}),
     ],
 )
 def test_an_agent_that_ends_leaves_no_job_between_two_containers(
@@ -395,7 +395,7 @@ def test_an_agent_that_ends_leaves_no_job_between_two_containers(
     agent_ends(rig)
     there = names(rig)
     assert list(there.values()).count("running") == 1
-    if words != "its new container is made":
+    if words != "makes the new container":
         assert there == {own_name(rig): "running"}
     rig.reopen()
     rig.until(lambda seen: still(seen) and names(rig) == {own_name(rig): "running"})

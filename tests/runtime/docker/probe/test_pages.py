@@ -81,13 +81,14 @@ def test_adopt_by_port_alone_reads_no_other_page(program: str) -> None:
     delta = by_port_alone(OTHERS[program])
     assert (delta.absent, delta.latency) == (True, None)
     assert delta.problem is not None
-    assert delta.problem.startswith("none of its metrics is one that a preset reads")
+    assert delta.problem.startswith("none of the page's metrics is one that a preset reads")
     assert len(delta.problem) < 400
 
 
 def test_adopt_by_port_alone_names_what_the_page_has() -> None:
     assert by_port_alone(OTHERS["dex"]).problem == (
-        "none of its metrics is one that a preset reads; found: http_request_duration_seconds: "
+        "none of the page's metrics is one that a preset reads; found: "
+        "http_request_duration_seconds: "
         "choose one by `name`"
     )
 

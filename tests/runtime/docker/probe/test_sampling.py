@@ -132,7 +132,7 @@ def test_of_containers_that_never_answer_each_port_is_waited_for_once(
     pages: list[Fetch],
 ) -> None:
     def hang(_: str, __: int, ___: str, within_s: float) -> bytes:
-        raise Unanswered(f"no whole answer within {within_s:.2g} s")
+        raise Unanswered(f"no complete answer within {within_s:.2g} s")
 
     pages.append(hang)
     engine = PlayedEngine(*[body(number) for number in range(50)])
@@ -198,7 +198,7 @@ def test_a_known_image_that_does_not_answer_says_what_it_needs(pages: list[Fetch
     config = {"Image": "lmsysorg/sglang:latest", "Labels": {}}
     (one,) = probed(PlayedEngine(body(1, config=config))).values()
     assert (one.preset, one.where) == ("sglang", None)
-    assert one.unread == "port 30000: Connection refused; start it with --enable-metrics"
+    assert one.unread == "port 30000: Connection refused; start the program with --enable-metrics"
 
 
 def test_the_log_is_read_within_its_bounds(pages: list[Fetch]) -> None:
@@ -313,7 +313,7 @@ def test_a_container_that_listens_nowhere_is_asked_nothing(
     listens[body(1)["Id"]] = []
     (one,) = probed(PlayedEngine(body(1, config=config))).values()
     assert (one.ports, one.where) == ((), None)
-    assert one.unread == "it listens on no port; start it with --enable-metrics"
+    assert one.unread == "the container listens on no port; start the program with --enable-metrics"
 
 
 @pytest.mark.parametrize(
@@ -355,11 +355,11 @@ def test_sockets_that_are_not_read_cost_no_other_reading(
         tap.watch = lambda pid, container, **_: Watched(  # type: ignore[method-assign]
             lambda _: None, pid, container, (), ""
         )
-        why = "the process that reads packets did not start in time"
+        why = "dlsched's process that reads packets did not start in time"
     listens[body(1)["Id"]] = [at(8000)]
     (one,) = probed(PlayedEngine(body(1)), http=False, tap=tap).values()
     assert one.cpu_cores is not None
-    assert one.unread == f"its sockets are not measured: {why}"
+    assert one.unread == f"the container's sockets are not measured: {why}"
 
 
 def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
@@ -374,7 +374,7 @@ def test_a_port_bound_inside_the_container_says_where(
     config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
     listens[body(1)["Id"]] = [at(8000, "127.0.0.1")]
     (one,) = probed(PlayedEngine(body(1, config=config))).values()
-    assert one.unread == "port 8000: it listens on 127.0.0.1 alone, and not on 10.9.0.2"
+    assert one.unread == "port 8000: the container listens on 127.0.0.1 only, not on 10.9.0.2"
 
 
 def test_a_port_that_never_answers_leaves_time_for_the_next(
