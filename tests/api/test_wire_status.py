@@ -66,7 +66,7 @@ def test_an_interface_that_fails_is_named_beside_the_others() -> None:
 
 def test_a_problem_stands_alone() -> None:
     fact = WireFact(problem="the container listens on no TCP port")
-    assert text_of(fact) == "not measured: it listens on no TCP port"
+    assert text_of(fact) == "not measured: the container listens on no TCP port"
 
 
 def test_a_contradiction_has_both_numbers() -> None:

@@ -343,7 +343,7 @@ def test_the_real_parts_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("node2", "host-of-node2", "silent"),
     ]
     assert all("Connection refused" in row.problem for row in status.nodes)
-    why = "waits until node1, node2 report whether they hold the job, at most 170 s"
+    why = "waits for a report of node1, node2, which may hold the job, at most 170 s"
     assert [row.why for row in status.queue] == [why]
     assert [one.by for one in parts.store.submissions().values()] == ["node1"]
 

@@ -196,7 +196,7 @@ def _why_slow(
         best_s = alone_s
     fixed_s = law.overhead_s
     cause = (
-        f", {render_seconds(fixed_s)} of which is not computation" if fixed_s > 0.5 * best_s else ""
+        f", of which {render_seconds(fixed_s)} is no computing" if fixed_s > 0.5 * best_s else ""
     )
     when = ""
     if measured is not None and measured.seconds < best_s:
@@ -206,8 +206,8 @@ def _why_slow(
             best_s = measured.seconds
     best = render_seconds(best_s)
     return (
-        f"with all cores that the job can use ({cores}) its {kind} is {best}{when}{cause}, not "
-        f"{asked}"
+        f"with all cores that the job can use ({cores}) its {kind} is {best}{when}{cause}; the "
+        f"target is {asked}"
     )
 
 
