@@ -196,7 +196,9 @@ def _why_slow(
         best_s = alone_s
     fixed_s = law.overhead_s
     cause = (
-        f", of which {render_seconds(fixed_s)} is no computing" if fixed_s > 0.5 * best_s else ""
+        f", of which {render_seconds(fixed_s)} is not spent computing"
+        if fixed_s > 0.5 * best_s
+        else ""
     )
     when = ""
     if measured is not None and measured.seconds < best_s:

@@ -112,7 +112,7 @@ def test_a_target_below_the_wait_of_a_request_is_out_of_reach() -> None:
     (one,) = advised(trace).jobs
     assert (one.min_cores, one.need.cores) == (None, None)
     assert "mean is 1" in one.need.out_of_reach or "mean is 9" in one.need.out_of_reach
-    assert "is no computing; the target is 50 ms" in one.need.out_of_reach
+    assert "is not spent computing; the target is 50 ms" in one.need.out_of_reach
     # The truth: with the whole node it is as slow.
     assert measured(trace, "slow") > 0.05
 
