@@ -179,7 +179,7 @@ def test_an_order_that_is_too_long_is_a_problem_and_no_exception(
 ) -> None:
     with serving(FakeAgent(), own["node-1"], port), asking(manager, port) as agents:
         agents.send(Order(Verb.PREPARE, "node-1", "train", 7, text="x" * (300 << 10)))
-        assert problem(agents).startswith("train: the order prepare: it has ")
+        assert problem(agents).startswith("train: the order prepare: the message has ")
 
 
 @pytest.mark.parametrize(

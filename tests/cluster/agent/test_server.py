@@ -133,8 +133,20 @@ ONLY = "node-2 is not a manager: that node may only ask for a checkpoint"
     [
         (BOSS, GIVES, OTHERS, 400, "the order is for node node-2; this one is node-1"),
         # Other checkpoints than the one that is kept for it.
-        (WORKER, f"GET {JOBS}/train/checkpoint?epoch=7", b"", 404, "no checkpoint of 'train', "),
-        (WORKER, f"GET {JOBS}/other/checkpoint?epoch=8", b"", 404, "no checkpoint of 'other', "),
+        (
+            WORKER,
+            f"GET {JOBS}/train/checkpoint?epoch=7",
+            b"",
+            404,
+            "this node keeps no checkpoint of 'train', ",
+        ),
+        (
+            WORKER,
+            f"GET {JOBS}/other/checkpoint?epoch=8",
+            b"",
+            404,
+            "this node keeps no checkpoint of 'other', ",
+        ),
         (WORKER, f"GET {JOBS}/train/checkpoint", b"", 400, "epoch is '', must be a whole"),
         (WORKER, f"GET {JOBS}/train/checkpoint?epoch=-8", b"", 400, "epoch is '-8', must be"),
         (WORKER, f"GET {JOBS}/train/checkpoint?epoch={'9' * 20}", b"", 400, "epoch is '9999"),

@@ -171,8 +171,8 @@ def test_a_worker_asks_itself_and_the_managers(
 @pytest.mark.parametrize(
     ("state", "line", "remedy"),
     [
-        ("inactive", "this engine is in no swarm: inactive", "docker swarm init"),
-        ("error", "this engine is in no swarm: error: no ", "docker swarm init"),
+        ("inactive", "this engine is in no swarm: inactive", "run `docker swarm init`"),
+        ("error", "this engine is in no swarm: error: no ", "run `docker swarm init`"),
         ("locked", "locked (autolock)", "docker swarm unlock"),
     ],
 )
@@ -245,7 +245,7 @@ def test_certificates_that_cannot_be_used_say_what_to_do(
     host.certificates = authority.node("node1", MANAGER, days=-1, as_name="old")
     state, line, remedy = host.one("tls")
     assert (state, line.endswith("certificate has expired")) == ("fail", True)
-    assert remedy.startswith("docker swarm ca --rotate")
+    assert remedy.startswith("run `docker swarm ca --rotate`")
 
 
 def test_an_operators_certificate_must_name_this_node_and_make_a_manager(
@@ -254,7 +254,7 @@ def test_an_operators_certificate_must_name_this_node_and_make_a_manager(
     host.certificates = authority.files("node2")
     assert host.one("tls")[1].startswith("the certificate names node2, and this node of the swarm")
     host.certificates = authority.node("node1", WORKER, as_name="worker")
-    assert "makes no manager" in host.one("tls")[1]
+    assert "is not a manager's" in host.one("tls")[1]
     host.certificates = authority.node("node1", MANAGER, days=1, as_name="short")
     assert host.one("tls")[0] == "ok"  # Swarm renews its own
     files = TlsFiles(*(Path("/absent") / one for one in ("ca", "cert", "key")))
@@ -279,7 +279,7 @@ def test_a_node_whose_certificate_is_refused_is_to_be_examined_there(
         FakeAgent("node2"), authority.files("node3"), host.port, at, host.settings.instance
     ):
         state, line, remedy = host.node()
-    assert (state, "its certificate is refused" in line) == ("fail", True)
+    assert (state, "the peer's certificate is refused" in line) == ("fail", True)
     assert remedy == "run `dlsched cluster doctor` on that host"
 
 
@@ -360,7 +360,7 @@ def test_jobs_that_cannot_be_moved(host: Host) -> None:
     state, line, remedy = host.one("jobs")
     assert (state, remedy) == ("warn", "declare `checkpoint` in those job files")
     assert line.startswith(
-        "7 of 8 jobs cannot be moved by policy adaptive or a drain: job-0 (it declares"
+        "7 of 8 jobs cannot be moved by policy adaptive or a drain: job-0 (the job declares"
     )
     assert line.endswith(", and 2 more")
     write_status(run_dir, replace(own, jobs=(movable,)))

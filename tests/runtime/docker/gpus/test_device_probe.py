@@ -60,10 +60,10 @@ def test_a_group_that_cannot_be_entered_or_is_anothers(host: FakeHost) -> None:
     ):
         probe(PID, CONTAINER, ["/dev/null"], host.proc)
     (host.proc / str(PID) / "cgroup").write_text("0::/docker/another\n")
-    with pytest.raises(ProbeFailed, match="not visible from here"):
+    with pytest.raises(ProbeFailed, match="does not see the container's control group"):
         probe(PID, CONTAINER, ["/dev/null"], host.proc)
     (host.proc / str(PID) / "cgroup").unlink()
-    with pytest.raises(ProbeFailed, match="its control group cannot be found"):
+    with pytest.raises(ProbeFailed, match="the container's control group cannot be found"):
         probe(PID, CONTAINER, ["/dev/null"], host.proc)
 
 
