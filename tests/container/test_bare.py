@@ -129,7 +129,7 @@ def test_without_settings_and_watch_folder_it_runs_and_says_so(run: Run, docker_
         "/etc/dlsched/jobs.d has no job file; `dlsched probe` shows what could be adopted, and how",
     ):
         assert sum(text in line for line in ran.lines) == 1, ran.lines
-    assert not any("not run by root" in line for line in ran.lines)
+    assert not any("does not run as root" in line for line in ran.lines)
 
 
 @pytest.mark.parametrize(
