@@ -135,7 +135,7 @@ def adopt(
     limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
     print_text(f"  limit before: {limit}; `dlsched drop {name}` gives it back")
     if taken["successors"] is not None:
-        print_text(one_line(f"  the next container of {taken['successors']} is adopted as well"))
+        print_text(one_line(f"  later containers of service {taken['successors']} are adopted too"))
     if given["background"]:
         print_text(
             "  in the background: the container gets only CPU that no other job uses, without a "
@@ -224,7 +224,7 @@ def _check_selection(
     if every and name is not None:
         raise click.UsageError(f"NAME and {option} exclude each other")
     if every and given:
-        raise click.UsageError(f"{option} takes no target, bounds or weight: adopt those by NAME")
+        raise click.UsageError(f"{option} takes no target, bounds or weight: give them with NAME")
     if yes and not every:
         raise click.UsageError(f"--yes goes with {option}: nothing is asked about one container")
 

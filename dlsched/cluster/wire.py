@@ -237,7 +237,7 @@ def _check_names(what: str, names: Iterable[str], form: str = NAME) -> None:
         if not re.fullmatch(form, name, re.ASCII):
             raise WireError(f"{what}: {shown(name)} is not a valid name")
         if name in known:
-            raise WireError(f"{what}: {name} is there twice")
+            raise WireError(f"{what}: {name} appears twice")
         known.add(name)
 
 

@@ -145,7 +145,7 @@ def _fields(policy: type[Any]) -> Fields:
 
 
 def _parameters_text(fields: Mapping[str, object]) -> str:
-    return f"known are {', '.join(fields)}" if fields else "the policy has none"
+    return f"known are {', '.join(fields)}" if fields else "the policy has no parameters"
 
 
 def _find(name: str, group: Group) -> type[Any]:

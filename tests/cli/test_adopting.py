@@ -255,7 +255,7 @@ def test_a_container_or_all_of_them_must_be_named(program: Program) -> None:
     for words, line in (
         (("adopt", "--latency", "50ms"), "which container? Give NAME, or --others-background"),
         (("drop",), "which container? Give NAME, or --all"),
-        (("adopt", "--others-background", "--weight", "2"), "adopt those by NAME"),
+        (("adopt", "--others-background", "--weight", "2"), "give them with NAME"),
     ):
         done = program(*words)
         assert done.exit_code == 2

@@ -146,7 +146,7 @@ def test_a_report_that_lies_makes_the_node_silent(
         name, job = "node-1", JobReport("train")
         agent.report_as = NodeReport("node-1", 8.0, jobs=(job, job))
         until(lambda: agents.report("node-1", {}) or problem(agents) != line)
-        assert problem(agents) == "no report: the report is refused: jobs: train is there twice"
+        assert problem(agents) == "no report: the report is refused: jobs: train appears twice"
 
 
 def test_orders_arrive_and_refusals_are_kept(

@@ -255,7 +255,7 @@ def holding(**more: Any) -> bytes:
         (0, changed(0, node="a/../b"), "node: 'a/../b' is not a valid name"),
         (0, changed(0, jobs=[{"name": "../etc"}]), "jobs: '../etc' is not a valid name"),
         (0, changed(0, jobs=[{"name": "train\n"}]), "jobs: 'train\\n' is not a valid name"),
-        (0, changed(0, jobs=[{"name": "ab"}] * 2), "jobs: ab is there twice"),
+        (0, changed(0, jobs=[{"name": "ab"}] * 2), "jobs: ab appears twice"),
         (0, changed(0, jobs=[{"name": "ab", "left": [3, 2, 1]}]), "jobs.0.left is out of bounds"),
         (0, changed(0, jobs=[{"name": "ab", "left": [1, 2]}]), "report.jobs.0.left.2: "),
         (0, changed(0, jobs=[{"name": "ab", "evaluations": [[1, 1]] * 65}]), "jobs.0.evaluations"),

@@ -194,7 +194,7 @@ def test_an_adoption_outlives_a_killed_daemon_and_holds_for_the_next_container(
     first = strangers.named(name, SLEEP, compose)
     node.start("none")
     printed = ok(node, "adopt", name, "--minimum", "0.2")
-    assert f"the next container of {node.instance}/app is adopted as well" in printed
+    assert f"later containers of service {node.instance}/app are adopted too" in printed
     reaches(node, name, "running")
     node.kill()
     node.start("none")
@@ -216,7 +216,7 @@ def test_a_drop_outlives_labels_and_restarts_until_it_is_adopted_again(
     container = strangers.named(name, SLEEP, labels)
     node.start("none")
     reaches(node, name, "running")
-    assert "adopted by the container's own labels" in refused(
+    assert "not changed: the container's own labels adopt it" in refused(
         node, "adopt", name, "--minimum", "0.2"
     )
     ok(node, "drop", name)

@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_told_in_one_line(query: str, said: str) -> None:
 def test_what_the_policy_itself_refuses_names_it() -> None:
     with pytest.raises(PolicyError, match=r"policy tradl: .*patience_s"):
         load("tradl?patience_s=0")
-    with pytest.raises(PolicyError, match="the policy has none"):
+    with pytest.raises(PolicyError, match="the policy has no parameters"):
         load("fair?gain=1")
 
 
@@ -129,7 +129,10 @@ def test_options_of_another_policy_are_checked_and_not_used() -> None:
     [
         (
             {"gian": 0.2},
-            "policy fair: no parameter 'gian', nor has another policy; the policy has none",
+            (
+                "policy fair: no parameter 'gian', nor has another policy; the policy has no "
+                "parameters"
+            ),
         ),
         ({"fits_most": "two"}, "policy adaptive: fits_most is 'two', must be int"),
         ({"fits_most": True}, "policy adaptive: fits_most is True, must be int"),

@@ -164,7 +164,7 @@ class SwarmStore:
         """The version of what was just written: the engine's answer does not say it."""
         found = self._calls.config(name)
         if found is None or any(found.labels.get(key) != labels[key] for key in labels):
-            raise StaleRecord(f"{job}: changed right after it was written")
+            raise StaleRecord(f"{job}: another program replaced the record just written")
         return found.version
 
     # ------------------------------------------------------------------ submissions

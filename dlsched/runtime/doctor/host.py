@@ -151,7 +151,7 @@ def capacity(
         return Finding("capacity", "warn", line, remedy)
     if around.parts:
         (names, quota), *_ = around.parts
-        line += f"; {quota} applies to {', '.join(names)} alone, and is not divided"
+        line += f"; {quota} applies to {', '.join(names)} alone; the capacity ignores it"
         return Finding("capacity", "warn", line, "raise that quota, or set capacity to it")
     if around.cpus is None and engine_cpus is not None and engine_cpus != there:
         line += f"; the engine's containers have {engine_cpus} CPUs, and this process {there:g}"

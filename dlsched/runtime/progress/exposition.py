@@ -72,15 +72,15 @@ def improbable(series: Iterable[Cumulative], unit_s: float, age_s: float | None)
         return None
     mean_s = total_s / count
     if mean_s < SHORTEST_S:
-        return f"its mean would be {mean_s * 1e6:.3g} us: {_REMEDY}"
+        return f"the mean latency would be {mean_s * 1e6:.3g} us: {_REMEDY}"
     if mean_s > LONGEST_MEAN_S:
-        return f"its mean would be {mean_s / 3600:.3g} h: {_REMEDY}"
+        return f"the mean latency would be {mean_s / 3600:.3g} h: {_REMEDY}"
     if age_s is None:
         return None
     if mean_s > age_s + AGE_SLACK_S:
         return (
-            f"its mean would be {mean_s:.3g} s, but the container has run for {age_s:.3g} s: "
-            f"{_REMEDY}"
+            f"the mean latency would be {mean_s:.3g} s, but the container has run for "
+            f"{age_s:.3g} s: {_REMEDY}"
         )
     concurrent = total_s / (age_s + AGE_SLACK_S)
     if concurrent > CONCURRENT_MAX:
@@ -462,7 +462,7 @@ class Pages:
             what = (
                 "has only quantiles, over a time that the program chose, and neither sum nor count"
             )
-            return PageDelta(problem=f"{wanted.shown} {what}: read another metric")
+            return PageDelta(problem=f"{wanted.shown} {what}: name another metric")
         if isinstance(self._target, LatencyTarget) and values:
             what = "is one number, not a histogram, summary or ratio of latencies"
             return PageDelta(problem=f"{wanted.shown} {what}")

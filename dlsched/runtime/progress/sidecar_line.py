@@ -134,7 +134,7 @@ def _type_of(value: object) -> str:
 
 def _not_finite(name: str, text: object) -> float:
     if text not in ("nan", "inf", "-inf"):
-        raise BadLine(f"diverged.{_shown(name)}: {_shown(text)}: nan, inf or -inf")
+        raise BadLine(f"diverged.{_shown(name)}: {_shown(text)}: must be nan, inf or -inf")
     return float(str(text))
 
 

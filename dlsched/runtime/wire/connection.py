@@ -20,7 +20,7 @@ TURNS: Final = 3
 UNMEASURED: Final = 4
 NAMES: Final = {HTTP: "http", TLS: "tls", TURNS: "turns"}
 
-PIPELINED = "several requests at a time"
+PIPELINED = "several requests at a time (pipelining)"
 UPGRADED = "an upgraded connection, such as WebSocket"
 HTTP2 = "HTTP/2"
 HTTP2_IN_TLS = "may be HTTP/2 in TLS"

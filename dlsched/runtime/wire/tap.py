@@ -151,7 +151,7 @@ def _by_interface(
         for interface in one.interfaces:
             if one.spare and interface in full:
                 problems[id(one)] = (
-                    f"{interface} has too many packets to be measured beside other interfaces"
+                    f"{interface} has too many packets: this container is not measured"
                 )
                 continue
             ports = found.setdefault(interface, {})

@@ -246,7 +246,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
                 try:
                     yield unpacked(*row[:4])
                 except ValueError as error:
-                    self._note(f"the minute from cycle {row[0]} on cannot be read: {error}")
+                    self._note(f"the minute of cycle {row[0]} cannot be read: {error}")
             if len(rows) < _MINUTE_ROWS:
                 return
             after = rows[-1][0]

@@ -174,7 +174,7 @@ class Store:
         except (ArithmeticError, TypeError, ValueError, *_REFUSALS) as error:
             if self._minute_refused != first:
                 self._minute_refused = first
-                log.warning("journal: the minute from cycle %d on is not written: %s", first, error)
+                log.warning("journal: the minute of cycle %d is not written: %s", first, error)
 
     def _insert(self, table: str, values: tuple[object, ...]) -> None:
         """Insert one row. Lone surrogates in a container's text, which SQLite refuses, are

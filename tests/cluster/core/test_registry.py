@@ -22,7 +22,7 @@ def test_by_name_and_by_class(name: str) -> None:
     [
         ("fair", r"no policy 'fair'; known are .*spread, or module:Class"),
         ("dlsched.cluster.core.model:Move", "has no Parameters, decide; see"),
-        ("spread?alpha=1", "policy spread: no parameter 'alpha'; the policy has none"),
+        ("spread?alpha=1", "policy spread: no parameter 'alpha'; the policy has no parameters"),
     ],
 )
 def test_what_is_no_policy_of_the_cluster_is_refused_in_one_line(spelled: str, why: str) -> None:

@@ -258,7 +258,7 @@ def test_a_writer_that_is_overtaken_at_once_does_not_get_the_others_version(
         swarm.edited(RECORD_NAME, {"dlsched.value": "{}"})
 
     monkeypatch.setattr(SwarmCalls, "relabel", overtaken)
-    with pytest.raises(StaleRecord, match="resnet: changed right after"):
+    with pytest.raises(StaleRecord, match="resnet: another program replaced the record"):
         store.put(replace(RECORD, epoch=2), version)
 
 

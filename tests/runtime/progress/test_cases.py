@@ -703,4 +703,4 @@ def test_quantiles_alone_are_refused() -> None:
     found = read(two('m{quantile="0.95"} 0.2\n'), port="1", name="m")
     assert found.latency is None
     wanted = "m has only quantiles, over a time that the program chose, and neither sum nor count"
-    assert found.problem == f"{wanted}: read another metric"
+    assert found.problem == f"{wanted}: name another metric"

@@ -395,7 +395,7 @@ def test_a_unit_that_cannot_be_is_said() -> None:
     told = reader.take(page, 0.0, age_s=30.0)
     assert told.problem is not None and told.latency is None
     assert (
-        "its mean would be 5e+03 s, but the container has run for 30 s: give its unit"
+        "the mean latency would be 5e+03 s, but the container has run for 30 s: give its unit"
         in told.problem
     )
 

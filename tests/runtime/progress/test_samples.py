@@ -228,13 +228,13 @@ def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> No
 @pytest.mark.parametrize(
     ("pattern", "source", "only", "why"),
     [
-        ("(?P<acc>.)", "carried", None, "step: carried: the pattern has no group step"),
-        ("(?P<acc>.)", "follows", None, "step: follows: the pattern has no group step"),
+        ("(?P<acc>.)", "carried", None, "step: carried: the pattern has no group named step"),
+        ("(?P<acc>.)", "follows", None, "step: follows: the pattern has no group named step"),
         (
             "(?P<acc>.)(?P<step>.)",
             "evaluations",
             None,
-            "step: evaluations: the pattern has a group step",
+            "step: evaluations: the pattern has a group named step",
         ),
         ("(?P<acc>.)", None, ("at", "of"), "when: 'at': the pattern has no such group"),
         (

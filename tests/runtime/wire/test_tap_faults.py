@@ -284,7 +284,7 @@ def test_what_is_spare_goes_before_connections_of_others_do() -> None:
     assert scene.ring.one_of == 1
     problems: dict[int, str | None] = {}
     assert _by_interface(both, problems, scene.pump._full) == {"lo": {80: scene.watched}}
-    assert problems == {id(spare): "lo has too many packets to be measured beside other interfaces"}
+    assert problems == {id(spare): "lo has too many packets: this container is not measured"}
     scene.ring.dropped = 7
     scene.tick()
     assert scene.ring.one_of == 1, "it is still watched: what is dropped may be of it"

@@ -261,7 +261,7 @@ def test_a_minute_that_is_refused_costs_its_row_alone(
     with JournalReader(path) as reader:
         assert reader.cycles() == range(1, 151)
     assert [one.first_cycle for one in rows(path)] == [1, 120]
-    assert caplog.messages == ["journal: the minute from cycle 60 on is not written: a bad value"]
+    assert caplog.messages == ["journal: the minute of cycle 60 is not written: a bad value"]
 
 
 JOBS = st.lists(
@@ -316,5 +316,5 @@ def test_a_damaged_row_is_left_out_and_named(path: Path) -> None:
     found = read_usage(path, 0.0, 1e11)
     assert found.recorded_s == pytest.approx(58 + 31)
     (note,) = found.notes
-    assert note.startswith(f"{path}: the minute from cycle 60 on cannot be read: ")
+    assert note.startswith(f"{path}: the minute of cycle 60 cannot be read: ")
     assert "\n" not in note

@@ -49,7 +49,7 @@ class AdaptiveParameters:
     end_weight: float = END_WEIGHT
     """How many seconds of one job's completion a second of the cluster's last one counts as."""
     least_pauses: float = 1.5
-    """Least gain of a move, in pauses of the job, as forecasts err."""
+    """Least gain of a move, as a multiple of the job's pause: forecasts are inexact."""
     least_gain_s: float = 5.0
     """Least gain of a move in seconds, beside that."""
     pull_s: float = 30.0

@@ -33,8 +33,8 @@ PATIENCE_S = 15.0
 _LISTED_PIDS = 5
 _FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 _TO_CDI = (
-    "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi, "
-    "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, restart the engine"
+    "run `nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi` and "
+    "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, then restart the engine"
 )
 
 

@@ -81,7 +81,8 @@ def _dialect(name: str, attempt: Callable[[], str]) -> Finding:
     except OSError as error:
         line = f"the scratch container's control group cannot be read: {error}"
         remedy = (
-            "an agent in a container needs --pid=host and --cgroupns=host, and the cgroup mount"
+            "an agent in a container needs --pid=host, --cgroupns=host and "
+            "-v /sys/fs/cgroup:/sys/fs/cgroup"
         )
         return Finding(name, "fail", line, remedy)
 

@@ -184,7 +184,7 @@ class Claims:
                 return None
             return self._adopted(body, described, described.name, own)
         if ours:
-            raise NotAdoptable("the container has these labels from its image")
+            raise NotAdoptable("the image has these labels: set them on the container itself")
         service = compose_service(labels)
         asked = self._adoptions.of(container, described.name, service, there)
         if asked is not None:

@@ -121,7 +121,7 @@ class AdoptionCommands:
         if own.get(ENABLE) == "true":
             if labels or not self.instance.adoptions.is_dropped(described.container_id):
                 raise AdoptionRefused(
-                    f"{described.name}: adopted by the container's own labels, which take "
+                    f"{described.name}: not changed: the container's own labels adopt it, and take "
                     "precedence"
                 )
             self.instance.adoptions.readmit(described.container_id)

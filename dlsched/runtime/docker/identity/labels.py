@@ -221,7 +221,7 @@ def _whole(label: str | None) -> int | None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{shown(value)} is not text")
+        raise TypeError(f"the engine's answer has {shown(value)} instead of text")
     return value
 
 

@@ -232,7 +232,7 @@ class LimitWriter:
                 return
             if found.held is not None and not found.by_file:
                 # Its GPUs are not risked while it saves itself: it does not serve as a canary.
-                found = replace(found, barred="the container is about to end")
+                found = replace(found, barred="the engine is not asked, as the container ends soon")
             self._change(found, self._ceiling(found, limits.cpu_cores))
             kept = self._originals.of(container)
             if kept is not None and not kept.adopted:

@@ -465,7 +465,7 @@ class _Sample:
             return
         best = min(known, key=lambda stack: stack.derived)
         if best.endpoint is None:
-            why = self.found.unread or f"none of the log's last {LOG_LINES} lines matches"
+            why = self.found.unread or f"none of the log's last {LOG_LINES} lines fits the preset"
         else:
             why = page or "the container's metrics page was not asked for"
         if best.needs is not None:

@@ -146,7 +146,7 @@ def test_a_group_that_cannot_be_found_names_the_namespaces(engine: FakeEngine) -
 
     starting(engine, after=hide)
     told = found(engine)["quota"]
-    assert told.state == "fail" and "--pid=host and --cgroupns=host" in told.remedy
+    assert told.state == "fail" and "--pid=host, --cgroupns=host" in told.remedy
     assert len(engine.made) == 2
 
 

@@ -66,7 +66,7 @@ def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
     assert seen(refreshed(listings)) == {"own", "plain"}
     assert sorted(f"image {one}" for one in engine.of("image")) == sorted(engine.answers)
     assert caplog.messages == [
-        "container copy is left alone: the container has these labels from its image"
+        "container copy is left alone: the image has these labels: set them on the container itself"
     ]
 
 
