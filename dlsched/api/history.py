@@ -154,7 +154,7 @@ def rendered(
     """The answer's JSON in parts, a job each: rendering all at once would hold the interpreter's
     lock, and so the loop, for most of a second."""
     head = json_text(history_of(asked, curves, effects))
-    assert head.endswith("{}}"), "`jobs` is the last key, and empty"
+    assert head.endswith("{}}")  # `jobs` is the last key, and empty
     yield head[:-2].encode()
     for number, (name, steps) in enumerate(curves.jobs.items()):
         if stopped():
@@ -168,7 +168,7 @@ def asked_usage(query: Mapping[str, str], now_s: float) -> tuple[By, float]:
     """How to sum up, and the begin of the range that ends now. Raises HTTPException."""
     since_s = _seconds(query, "since", DAY_S)
     if not MINUTE_S <= since_s <= RANGE_MAX_S:
-        raise _bad(f"since is {since_s:g} s, must be from {MINUTE_S:.0f} s to {RANGE_MAX_S:.0f} s")
+        raise _bad(f"since is {since_s:g} s ago, must be {MINUTE_S:.0f} to {RANGE_MAX_S:.0f} s ago")
     by = query.get("by", "user")
     if by not in ("user", "job"):
         raise _bad(f"`by` is {by[:20]!a}, must be `user` or `job`")

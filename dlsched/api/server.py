@@ -211,7 +211,7 @@ class ApiServer:
             while not self._ending.is_set():
                 self._serve_again()
         except Exception:  # jobs go on without ps; the loop must not notice
-            log.exception("the API has ended: ps, why and stop do not answer until a restart")
+            log.exception("the API has ended: ps, why and stop need a restart of dlsched")
             self.problem = "the API has ended: restart the daemon"
 
     def _serve_again(self) -> None:

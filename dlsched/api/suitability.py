@@ -25,10 +25,10 @@ def lacks(spec: JobSpec, node: NodeStatus) -> Iterator[tuple[Place, str]]:
     floor_cores, memory_bytes = spec.bounds.floor_cores, spec.container.memory_bytes or 0
     if exceeds(floor_cores, node.capacity_cores):
         has = render_cores(node.capacity_cores)
-        yield ("cpus", "min"), f"{render_cores(floor_cores)}, the node has {has} to give"
+        yield ("cpus", "min"), f"{render_cores(floor_cores)}, the node has only {has} for jobs"
     if memory_bytes > node.memory_bytes:
         has = render_bytes(node.memory_bytes)
-        yield ("memory",), f"{render_bytes(memory_bytes)}, the node has {has} to give"
+        yield ("memory",), f"{render_bytes(memory_bytes)}, the node has only {has} for jobs"
     # A GPU that is not visible now may come back.
     if spec.container.gpus and node.gpu_trouble is None:
         yield from _lacks_gpus(spec, [gpu for gpu in node.gpus if not gpu.reserved])

@@ -71,7 +71,7 @@ def _contradiction(fact: WireFact, target: Target | None) -> str | None:
     if fact.unreported:
         return (
             f"the job reports no request, but answered {fact.unreported} at its sockets in the "
-            "last minute: another program's page or log may be read, or `where` leaves them out"
+            "last minute: another program's page or log may be read, or `where` leaves these out"
         )
     if fact.reported_s is None or fact.measured_s is None or not isinstance(target, LatencyTarget):
         return None

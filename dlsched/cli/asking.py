@@ -165,7 +165,7 @@ def logs(
 ) -> None:
     """Print a job's output without the codes that control a terminal.
 
-    They are left out of a pipe too, since most pipes end on a terminal; --raw keeps them.
+    The codes are left out of a pipe or file too; --raw keeps them.
 
     \b
     Examples:

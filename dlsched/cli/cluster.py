@@ -252,7 +252,7 @@ def resume(config: Path | None) -> None:
     say("jobs are placed and moved again")
 
 
-@cluster.command(short_help="Give up a node that is off, with all that only that node had.")
+@cluster.command(short_help="Give up a node that is switched off; its jobs start elsewhere.")
 @click.argument("node")
 @click.option(
     "--i-know-it-is-off",

@@ -43,9 +43,9 @@ def check(
     """Check job files and show every problem as FILE:LINE:COLUMN: path: what. FILE - is standard
     input.
 
-    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon. It also
-    shows, for a job that runs already, what speaks against its target: the best latency that this
-    node has reached, or the cores that the job needs.
+    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon. For a
+    job that runs already, --node also shows why its target is hard to meet: the best latency that
+    this node has reached, or the cores that the job needs.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def submit(
     A file of the same name is replaced, and the job changes while it runs where that is possible.
     If the folder has a subfolder of your name that you own, the file goes there. A job that wants
     more cores, memory or GPUs than the running daemon's node has is refused. For a job that runs
-    already, what speaks against its target is shown.
+    already, it is shown why its target is hard to meet.
 
     With --cluster the folder is that of the setting cluster.watch, on a manager of the cluster. A
     name that another file or manager has, an env_file, and a file that is too long are refused.
@@ -165,7 +165,7 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
         spec, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
     print_text(str(folder / file.name))
     if silent:
-        say(f"{file.name}: not compared with the cluster's jobs: {silent}")
+        say(f"{file.name}: submitted, but not compared with the cluster's jobs: {silent}")
     if (why := unmovable_across(spec)) is not None:
         say(f"{file.name}: the job stays on its first node: {why}")
     if not status_file(settings.run_dir).exists():

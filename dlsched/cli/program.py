@@ -167,7 +167,7 @@ def hint(name: str) -> str:
     return f"did you mean {near[0]!r}?" if near else "`dlsched help` lists the commands"
 
 
-@click.command("help", short_help="Show the help of a command, or of all.")
+@click.command("help", short_help="Show the help of a command, or list all commands.")
 @click.argument("names", metavar="[COMMAND]...", nargs=-1)
 @click.pass_context
 def help(ctx: click.Context, names: tuple[str, ...]) -> None:  # noqa: A001

@@ -130,7 +130,7 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
         print_text(one_line(f"{name:<20}  {figures}"))
     done = ", ".join(f"{name} decided {count} times" for name, count in again.recorded.items())
     asked = f"{policy}: asked {again.asks} times, failed {again.failures}"
-    print_text(one_line(f"{asked}; recorded: {done or 'none'}"))
+    print_text(one_line(f"{asked}; in the record {done or 'no policy decided'}"))
 
 
 def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:

@@ -99,7 +99,7 @@ def _cards(found: Review) -> Iterator[str]:
     if one.error_ratio is not None:
         yield _card(
             f"±{terms.points(one.error_ratio)}",
-            "error of that estimate's model on this node",
+            "error of the estimate for plain Docker, on this node",
             "estimate",
         )
     if found.observed_s and found.capacity_cores:

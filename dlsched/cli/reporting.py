@@ -17,7 +17,7 @@ _LONG_CYCLES = 20_000
 """From so many on, reading takes tens of seconds: that is said."""
 
 
-@click.command(short_help="Report on targets, changes and effects of the last day.")
+@click.command(short_help="Report the last day: targets met, limits changed, and their effects.")
 @journals.optional
 @journals.since(least_s=1.0)
 @click.option(

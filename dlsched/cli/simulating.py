@@ -220,7 +220,7 @@ def _say_unfinished(scores: Sequence[ClusterScore], runs: Sequence[ClusterRun]) 
         ends = [job.completion_s for run in own for job in run.jobs if job.kind == "training"]
         ended = len(ends) - ends.count(None)
         if ended < len(ends):
-            say(f"{name}: {ended} of {len(ends)} trainings ended before the trace did")
+            say(f"{name}: {ended} of {len(ends)} trainings ended; the trace ends before the others")
 
 
 def _contenders(cluster: str, policy: str, compare: str, no_moves: bool) -> list[Contender]:

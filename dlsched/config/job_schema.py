@@ -142,8 +142,7 @@ class TargetKeys(Keys):
             "answer",
             description="Time that is measured: until the whole answer (default), until its first "
             "byte (of an LLM: the first token), or the gap between its parts (between "
-            "tokens). The latter two "
-            "are measured at the socket.",
+            "tokens). first-byte and gap are measured at the socket.",
         )
     )
     metric: Metric | None = Field(

@@ -200,9 +200,9 @@ class Settings:
     idle_class: bool = True
     """Whether a CPU training of negligible weight goes to the kernel's idle class."""
     group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
-    """Weight of dlsched's group of containers, as a multiple of one container's default; None:
-    unchanged. At 8, trainings on every core make the engine and all else on the host wait for
-    seconds, as measured; at 1, one busy process weighs as much as all jobs."""
+    """Weight of dlsched's group of containers, as a multiple of one container's default weight;
+    None: dlsched does not set it. Measured at 8: trainings on every core make the engine and all
+    else on the host wait for seconds. At 1, one busy process weighs as much as all jobs."""
     tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
     """Consecutive evaluations needed to reach a tier of an accuracy target."""
     blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S

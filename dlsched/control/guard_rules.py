@@ -208,7 +208,7 @@ def _beside_kept(
         fitted[name] = becomes = before[name] if small else before[name] + step
         notes[name] = (
             f"capacity: {after[name]:.3f} becomes {resource.amount(becomes)}, "
-            "others keep theirs within the dead-band"
+            "others keep theirs, as their changes are within the dead-band"
         )
     return fitted
 

@@ -112,7 +112,10 @@ class AlarmKey(StrEnum):
     GPU_IDLE = (
         "gpu-idle",
         "A container or process holds memory of a GPU and has not used it for `gpus.idle_after`.",
-        "Ask its owner to end it. dlsched only reports it; `gpus.idle_after: null` ends the alarm.",
+        (
+            "Ask the owner to end the container or process; dlsched only reports it. "
+            "`gpus.idle_after: null` turns the alarm off."
+        ),
     )
     GPU_TAKEN = (
         "gpu-taken",
@@ -181,12 +184,12 @@ class AlarmKey(StrEnum):
     POLICY_FAILED = (
         "policy-failed",
         "The policy failed. Limits stay as they are, and it is asked again.",
-        "Correct the policy, or set another one and reload (SIGHUP).",
+        "Correct the policy or set another one, then reload (SIGHUP).",
     )
     PLAIN_DOCKER = (
         "plain-docker",
         "The policy failed three times in a row. All limits are given back: plain Docker.",
-        "Correct the policy, or set another one, and reload (SIGHUP).",
+        "Correct the policy or set another one, then reload (SIGHUP).",
     )
     CYCLE_FAILED = (
         "cycle-failed",

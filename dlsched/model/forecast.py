@@ -86,8 +86,7 @@ def as_of(outlook: Forecast, now_s: float) -> Forecast:
     if outlook.kind is not ForecastKind.EXPECTED or now_s <= last_s + WITHDRAWN_S:
         return outlook
     why = (
-        f"the target was expected to be met {render_seconds(now_s - last_s)} ago at the latest, "
-        "and is not"
+        f"the target is not met; it was expected at the latest {render_seconds(now_s - last_s)} ago"
     )
     return replace(
         outlook, kind=ForecastKind.UNKNOWN, at_s=None, earliest_s=None, latest_s=None, why=why

@@ -66,8 +66,8 @@ def test_a_node_without_gpus_refuses_and_one_that_cannot_see_them_does_not() -> 
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ("cpus: {min: 4.5}", "3:13: cpus.min: 4.5 cores, the node has 4 cores to give"),
-        ("memory: 9GiB", "3:9: memory: 9 GiB, the node has 8 GiB to give"),
+        ("cpus: {min: 4.5}", "3:13: cpus.min: 4.5 cores, the node has only 4 cores for jobs"),
+        ("memory: 9GiB", "3:9: memory: 9 GiB, the node has only 8 GiB for jobs"),
         ("cpus: {min: 4, max: 64}\nmemory: 8GiB", None),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_silent_source_beside_answers_is_a_contradiction() -> None:
     assert status is not None
     assert status.contradiction == (
         "the job reports no request, but answered 312 at its sockets in the last minute: "
-        "another program's page or log may be read, or `where` leaves them out"
+        "another program's page or log may be read, or `where` leaves these out"
     )
 
 

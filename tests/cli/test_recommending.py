@@ -128,4 +128,4 @@ def test_a_journal_of_no_cycles_is_no_advice(program: Program, folders: Path) ->
     Journal(path, frame_s=10.0, queue_reports=10).close()
     result = program("recommend")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "error: no cycle could be read\n"
+    assert result.stderr == "error: no cycle of the journal could be read\n"

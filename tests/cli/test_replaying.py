@@ -47,7 +47,9 @@ def test_the_table_has_the_rows_and_a_line_a_job(program: Program, journal: Path
     *jobs, last = summary.splitlines()
     assert [line.split()[0] for line in jobs] == ["JOB", *sorted(found["summary"]["jobs"]), "all"]
     cycles = found["summary"]["cycles"]
-    assert last == f"none: asked {cycles} times, failed 0; recorded: fair decided {cycles} times"
+    assert (
+        last == f"none: asked {cycles} times, failed 0; in the record fair decided {cycles} times"
+    )
 
 
 def test_one_job_is_told_alone_but_not_decided_alone(program: Program, journal: Path) -> None:

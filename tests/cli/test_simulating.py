@@ -124,7 +124,10 @@ def test_a_cluster_whose_trainings_do_not_all_end_says_how_many_did(
     found = json.loads(result.stdout)
     ended = sum(job["completion_s"] is not None for run in found["runs"] for job in run["jobs"])
     assert 0 < ended < 12
-    assert result.stderr == f"spread+none: {ended} of 12 trainings ended before the trace did\n"
+    assert (
+        result.stderr
+        == f"spread+none: {ended} of 12 trainings ended; the trace ends before the others\n"
+    )
 
 
 def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) -> None:

@@ -160,7 +160,7 @@ def test_one_that_waits_for_gpus_alone_holds_back_none_that_needs_none():
     verdicts = admit([ALONE, sized("plain")], [], NODE, 8, gpus=HELD)
     assert (
         verdicts["alone"].reason
-        == "needs 1 GPU alone, 0 of 1 free; time of start unknown: holder reports nothing"
+        == "needs 1 GPU alone, 0 of 1 free; the job's start is unknown: holder reports nothing"
     )
     assert verdicts["alone"].kept == ("GPU-0",)
     assert verdicts["plain"].admitted

@@ -85,7 +85,7 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (expected(0.9, -9, 9), "expected any moment"),
         (
             replace(expected(-100, -150, -20), why="0.9 at step 1800"),
-            "no forecast: the target was expected to be met 20 s ago at the latest, and is not",
+            "no forecast: the target is not met; it was expected at the latest 20 s ago",
         ),
         (Forecast(ForecastKind.EXPECTED, "latency"), "expected"),
         (

@@ -47,7 +47,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         "node_cores",
         Kind.GAUGE,
         (),
-        "CPU of the host as the setting `capacity` counts it.",
+        "All CPU of the host, in cores, as the setting `capacity` counts it.",
         alone(lambda scene: scene.status.node.cores),
     ),
     Metric(
@@ -233,7 +233,7 @@ GPU_METRICS: tuple[Metric, ...] = (
         "gpu_info",
         Kind.INFO,
         ("gpu", "uuid", "model"),
-        "A GPU, or one MIG instance: its position in the driver's order, UUID and product name.",
+        "Always 1; as labels a GPU's or MIG instance's number, UUID and product name.",
         lambda scene: (
             ((str(gpu.index), gpu.uuid, gpu.model), 1.0) for gpu in scene.status.node.gpus
         ),
@@ -263,7 +263,7 @@ GPU_METRICS: tuple[Metric, ...] = (
         "gpu_memory_bytes",
         Kind.GAUGE,
         ("uuid",),
-        "Memory of the GPU.",
+        "Total memory of the GPU.",
         _by_gpu(lambda gpu: gpu.memory_bytes),
     ),
     Metric(

@@ -148,7 +148,7 @@ class MetricKeys(Keys):
         "(default: by the other keys).",
     )
     total: MetricName | None = Field(
-        None, description="Counter of all latencies together, for a ratio."
+        None, description="Counter that sums up all latencies, for a ratio."
     )
     count: MetricName | None = Field(None, description="Counter of requests, for a ratio.")
     beside: MetricName | None = Field(
@@ -196,7 +196,7 @@ class MetricsKeys(MetricKeys):
     """Where a job's progress is read from; one word is a preset's name."""
 
     base: Annotated[str, text(PRESET, "a preset's name (`dlsched presets` lists them)")] | None = (
-        Field(None, description="The preset whose fields these complete or replace.")
+        Field(None, description="The preset whose fields the other keys complete or replace.")
     )
     image: Annotated[tuple[_Glob, ...], Field(max_length=CANDIDATES_MAX), _BY_COMMA] | None = Field(
         None, description="Images for which `dlsched probe` proposes the preset, such as acme/asr*."
@@ -236,7 +236,7 @@ class MetricsKeys(MetricKeys):
         "each metric is one step (default: both stand on one line).",
     )
     when: Annotated[str, Reader(_when, {"type": "string"})] | None = Field(
-        None, description="Two groups of the pattern that must be equal, such as at == of."
+        None, description="Two groups of the pattern, equal in lines that count, such as at == of."
     )
     answers: Annotated[bool, flag()] | None = Field(
         None,

@@ -64,9 +64,9 @@ def misuse(
         if metrics <= set(when):
             return "when", "the pattern has no metric besides these groups"
     if step in ("carried", "follows") and STEP not in groups:
-        return "step", f"{step}: the pattern has no group step"
+        return "step", f"{step}: the pattern has no group named step"
     if step == "evaluations" and STEP in groups:
-        return "step", "evaluations: the pattern has a group step"
+        return "step", "evaluations: the pattern has a group named step"
     return None
 
 

@@ -311,7 +311,7 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
         shown = math.floor(100 * left_most + _ROUNDING) / 100
         text = f"needs {share:.2f} of a GPU's time, at most {shown:.2f} is left on any of {which}"
     else:
-        text = f"needs {share:.2f} of the time of {count} GPUs, which is left on {len(free)}"
+        text = f"needs {share:.2f} of the time of {count} GPUs, free on {len(free)}"
         text += f" of {which}"
     shut: dict[str, list[GpuFact]] = {}
     fits = {room.gpu.uuid for room in fitting(spec, there)}

@@ -215,7 +215,7 @@ def _ask(spec: JobSpec) -> _Ask:
 def _when(in_s: float | None, why: str, said: str) -> str:
     """The estimate as text: rounded up, and only as exact as it can be."""
     if in_s is None:
-        return "time of start unknown" + ("" if why in said else f": {why}")
+        return "the job's start is unknown" + ("" if why in said else f": {why}")
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
     rounded_s = step_s * max(1, math.ceil(in_s / step_s))
     return f"not before about {render_seconds(rounded_s)}" + (f": {why}" if why else "")

@@ -101,5 +101,5 @@ def condition(
     if silence.cores is None or (usage.throttled_ratio or 0.0) > THROTTLED_RATIO:
         return Condition(mute)
     if silence.cores > IDLE_CORES:
-        return Condition(f"{mute}, although it uses CPU")
+        return Condition(f"{mute}, although the job uses CPU")
     return Condition(idle=Idle(request_s, began, certain=False))

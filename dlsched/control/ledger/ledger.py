@@ -316,7 +316,7 @@ class Ledger:
         """Forecast of when a job may end, from its last view and the last answer."""
         view = self._records[job].view
         if view is None:
-            return unknown(f"{job} reports nothing yet")
+            return unknown(f"{job} has not been observed yet")
         return finish_forecast(view, now_s, self._forecasts.get(job, ()))
 
     def _known(self, name: str) -> str | None:

@@ -60,7 +60,7 @@ class AdaptiveParameters:
     """`band`: the aim for a quantile: the middle of the whole band on a logarithmic scale, since
     estimates of a quantile are too inexact for half a band."""
     retry_s: float = 120.0
-    """Seconds until more CPU is tried again for a service that it did not make faster."""
+    """Seconds until more CPU is tried again for a service that more CPU did not make faster."""
 
     def __post_init__(self) -> None:
         one_of(MODES, self, "mode")

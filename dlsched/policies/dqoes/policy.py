@@ -55,8 +55,8 @@ class DqoesParameters:
     throttled_ratio: float = 0.1
     """Fraction of throttled scheduling periods from which the quota is binding."""
     binding_ratio: float = 0.6
-    """Fraction of its quota used while serving, from which the quota may be binding; queues alone
-    make it look like 0.6."""
+    """Fraction of its quota that a job uses while it serves, from which the quota may be binding; a
+    queue of requests alone makes the fraction look like 0.6."""
     squeeze_ratio: float = 0.05
     """How far into the slow half of the band jobs are placed when not all fit, as a ratio."""
     keep_ratio: float = 0.8

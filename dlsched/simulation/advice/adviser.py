@@ -160,7 +160,7 @@ class Adviser:
         """The recommendations. Raises NothingToAdvise without a container that ran."""
         record = self._record
         if record.last is None:
-            raise NothingToAdvise("no cycle could be read")
+            raise NothingToAdvise("no cycle of the journal could be read")
         # A name's last life stands for it.
         jobs = {job.name: job for job in record.jobs if job.started_s is not None and job.last}
         if not jobs:
@@ -357,11 +357,11 @@ def _between(need: AdvisedLimits, *, fits: bool) -> AdvisedLimits:
     which = (
         "the larger limit is recommended"
         if fits
-        else "the larger limit does not fit beside the other jobs"
+        else "the smaller is recommended: the larger limit does not fit beside the other jobs"
     )
     note = (
-        "no limit ever held the job back, so how much a limit slows it down is not known: between "
-        f"{render_cores(need.likely_cores)} and {render_cores(need.cores)}; {which}"
+        "no limit ever held the job back, so how much a limit slows it down is not known: it needs "
+        f"{render_cores(need.likely_cores)} to {render_cores(need.cores)}; {which}"
     )
     cores = need.cores if fits else need.likely_cores
     return replace(need, cores=cores, notes=(note, *need.notes))
@@ -422,8 +422,8 @@ def _crowded_out(
             continue
         lost[name] = (
             f"{needs}, and all {len(wanting)} together {render_cores(whole)} of "
-            f"{render_cores(room_cores)}: the job comes last by its weight "
-            f"{jobs[name].spec.weight:g} for each core"
+            f"{render_cores(room_cores)}: the job comes last, with the least "
+            f"weight for each core needed (weight {jobs[name].spec.weight:g})"
         )
     return lost
 

@@ -219,7 +219,7 @@ class ServiceKeys(Keys):
     threads: Threads = 1.0
     noise: Annotated[float, number(0, 10)] = 0.2
     arrivals: Annotated[float, number(0.0001, 1e6)] | None = Field(
-        None, description="Requests a second; without it the next comes when one is answered."
+        None, description="Requests a second; else each comes when the one before is answered."
     )
     loop: LoopKeys | None = Field(None, description="Requests are played one by one.")
     workers: Annotated[int, whole(1, 10_000)] = 1

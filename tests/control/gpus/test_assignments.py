@@ -137,7 +137,7 @@ def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
     cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
     cycles.runs(learns, "GPU-0")
     assert views(cycles.update())["b"].reason.endswith(
-        "time of start unknown: a reports nothing yet"
+        "the job's start is unknown: a has not been observed yet"
     )
     expected = Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0)
     cycles.ledger.applied((), Answer(forecasts={"a": (expected,)}), cycles.now_s)

@@ -127,7 +127,7 @@ def test_without_memory_asked_a_sharing_job_is_promised_its_part():
     (gpu_spec("a", share=0.1, gib=12), gpu_spec("h", share=0.2, gib=6),
      "needs 12 GiB on a GPU, at most 10 GiB is left on the 1 of 1 with time left"),
     (gpu_spec("a", 2, share=0.1), gpu_spec("h", share=0.2, gib=6),
-     "needs 0.10 of the time of 2 GPUs, which is left on 1 of 1"),
+     "needs 0.10 of the time of 2 GPUs, free on 1 of 1"),
     (gpu_spec("a", share=0.5), gpu_spec("h", share=0.2, gib=12),
      "needs 0.50 of the memory of a GPU, at most 4 GiB is left on the 1 of 1 with time left"),
     (gpu_spec("a", model="A100"), gpu_spec("h"), "needs 1 GPU alone, 0 of 0 A100 free"),

@@ -121,7 +121,7 @@ def test_nothing_is_kept_for_one_that_waits_for_a_gpu_in_trouble():
     assert found["big"].kept == ()
     assert (
         found["big"].reason
-        == "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; time of start unknown"
+        == "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; the job's start is unknown"
     )
     assert found["small"].gpus == ("GPU-0",)
 
@@ -152,7 +152,7 @@ def test_the_wait_is_for_the_last_holder_that_has_to_go():
     queue = GpuQueue(TWO, holders, outlook=ends(a=600, b=60, c=None))
     assert queue.admit(gpu_spec("alone")).wait_s == 600
     queue = GpuQueue(TWO, holders, outlook=ends(a=600, b=60, c=None))
-    assert queue.admit(BIG).reason.endswith("time of start unknown: c is told")
+    assert queue.admit(BIG).reason.endswith("the job's start is unknown: c is told")
 
 
 def test_far_back_in_the_queue_there_is_no_estimate():

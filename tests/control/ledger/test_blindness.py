@@ -62,7 +62,7 @@ def test_without_a_source_one_is_blind_at_once(target: Target):
 @pytest.mark.parametrize(
     ("target", "mute"),
     [
-        (LATENCY, "no report in the first 1 min, although it uses CPU"),
+        (LATENCY, "no report in the first 1 min, although the job uses CPU"),
         (TRAINING, "no report in the first 1 min"),
     ],
 )
@@ -212,7 +212,7 @@ def test_reports_without_a_latency_do_not_make_a_service_idle():
         )
 
     assert gpu_alone(None) == Condition("the job reports, but never a latency")
-    assert gpu_alone(200.0) == Condition("no report for 1 min, although it uses CPU")
+    assert gpu_alone(200.0) == Condition("no report for 1 min, although the job uses CPU")
     assert gpu_alone(499.0) == Condition(idle=Idle(100.0))
 
 
@@ -228,7 +228,7 @@ def test_a_silent_service_is_idle_if_it_said_so():
     [
         (None, "no report for 1 min"),
         (IDLE_CORES, None),
-        (IDLE_CORES + 0.001, "no report for 1 min, although it uses CPU"),
+        (IDLE_CORES + 0.001, "no report for 1 min, although the job uses CPU"),
     ],
 )
 def test_silence_is_idle_beside_hardly_any_cpu_alone(cores: float | None, blind: str | None):

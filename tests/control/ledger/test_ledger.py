@@ -611,7 +611,7 @@ def test_a_mute_service_is_idle_once_its_start_is_over(ledger: Ledger):
 
 def test_a_mute_service_that_works_is_blind(ledger: Ledger):
     jobs = [service_at(ledger, float(at), 0.3 * at) for at in range(1, 64)]
-    assert jobs[-1].blind == "no report in the first 1 min, although it uses CPU"
+    assert jobs[-1].blind == "no report in the first 1 min, although the job uses CPU"
     assert jobs[-1].idle is None
 
 

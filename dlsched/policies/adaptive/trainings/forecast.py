@@ -233,7 +233,7 @@ def _end(
     """The forecast of the last step."""
     low, high = _end_core_s(job, known, value.end_core_s, step_core_s, rule)
     fair_s = _fair_s(known, value.end_core_s, value.end_core_s, now_s)
-    why = f"{resource.work(value.end_core_s)} of work left until the end"
+    why = f"{resource.work(value.end_core_s)} of work left until the training ends"
     if known.told_steps is None or not rule.heeds_total_steps:
         why += ", estimated from its progress towards finish"
     return _between("end", why, now_s, in_s, value.end_core_s, low, high, cores, fair_s)
