@@ -33,6 +33,8 @@ NEARLY_RATIO = 0.99
 """Without --good-enough a training is deliverable at this part of what it is to reach."""
 
 _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
+_SAME_IN_YAML = r"true|false|[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?|[-+]?\.[0-9]+"
+"""What every reader of YAML takes for the same switch or number."""
 
 
 BACKGROUND = {"dlsched.background": "true"}
@@ -393,13 +395,11 @@ def job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> object:
-    """A label's text as a job file would have it: numbers are no texts there."""
+    """A label's text as a job file would have it: numbers and switches are no texts there. What
+    readers of YAML disagree about, as yes and 020, stays a text."""
     import yaml
 
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:  # such as a tab before a duration
-        return text
+    return yaml.safe_load(text) if re.fullmatch(_SAME_IN_YAML, text) else text
 
 
 def _labels(
