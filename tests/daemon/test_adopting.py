@@ -243,7 +243,7 @@ def test_bad_input_gets_one_line_and_changes_nothing(node: Session, strangers: S
     before = strangers.facts(container)
     node.start("none")
     assert "no container 'nothing-here'" in refused(node, "adopt", "nothing-here", "--weight", "2")
-    assert "it does not run (exited)" in refused(node, "adopt", ended, "--weight", "2")
+    assert "the container does not run (exited)" in refused(node, "adopt", ended, "--weight", "2")
     wrong = "cpus: min 4 cores is above max 2 cores"
     assert wrong in refused(node, "adopt", name, "--minimum", "4", "--maximum", "2")
     reach = ("--reach", "accuracy=0.9")
