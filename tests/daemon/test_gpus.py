@@ -346,7 +346,7 @@ def test_every_holder_of_a_gpu_is_shown_with_its_idle_time(host: Host) -> None:
         host.show(gpus=(replace(TWO[0], processes=processes, used_bytes=29 * GIB), TWO[1]))
 
     show(*used, idle)
-    text = f"container {foreign}, not a job, holds 20 GiB of memory and has not used the GPU for over"
+    text = f"container {foreign}, not a job, holds 20 GiB of memory and has not used the GPU"
 
     def alarmed() -> bool:
         return any(text in one for one in host.node.client.jobs()["alarms"])
