@@ -28,7 +28,7 @@ from tools.steps import SetupError, say, step
 PINNED = ROOT / "requirements" / "runtime.txt"
 FOR_TESTS = (
     *("dlsched", "hypothesis", "iniconfig", "packaging", "pluggy", "pytest", "pytest-timeout"),
-    "sortedcontainers",
+    *("psutil", "sortedcontainers"),
 )
 GUEST_PYTHON = (3, 11)
 """Debian 12's: what is compiled for another cannot be loaded there."""
