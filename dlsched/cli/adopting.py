@@ -33,8 +33,6 @@ NEARLY_RATIO = 0.99
 """Without --good-enough a training is deliverable at this part of what it is to reach."""
 
 _NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
-_SAME_IN_YAML = r"true|false|[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?|[-+]?\.[0-9]+"
-"""What every reader of YAML takes for the same switch or number."""
 
 
 BACKGROUND = {"dlsched.background": "true"}
@@ -395,11 +393,11 @@ def job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> object:
-    """A label's text as a job file would have it: numbers and switches are no texts there. What
-    readers of YAML disagree about, as yes and 020, stays a text."""
-    import yaml
+    """A label's text as a job file would have it: numbers and switches are no texts there."""
+    from dlsched.config.yaml import WrittenFloat, WrittenInt, read_lone
 
-    return yaml.safe_load(text) if re.fullmatch(_SAME_IN_YAML, text) else text
+    value = read_lone(text)
+    return value.real if isinstance(value, WrittenInt | WrittenFloat) else value
 
 
 def _labels(

@@ -32,7 +32,7 @@ from dlsched.config.setting_values import (
 from dlsched.config.settings_file import PRESETS_DIR, RUN_DIR, settings_document
 from dlsched.config.text import judged_alone
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
-from dlsched.config.yaml import Document, Value, dotted, load_document, read_plain
+from dlsched.config.yaml import Document, Value, dotted, load_document, read_lone
 from dlsched.config.yaml import Path as Place
 from dlsched.control.gpus.holders import IDLE_AFTER_S
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
@@ -285,10 +285,7 @@ def setting_places() -> tuple[Place, ...]:
 def _from_text(place: Place, written: str) -> Value:
     if place in _LISTED:
         return load_document(written, dotted(place)).value
-    try:
-        return read_plain(written)
-    except ValueError:
-        return written
+    return read_lone(written)
 
 
 def _from_option(place: Place, value: object) -> Any:

@@ -84,6 +84,15 @@ def read_plain(text: str, *, is_flag: bool | None = None) -> Scalar:
     return text
 
 
+def read_lone(text: str) -> Scalar:
+    """What a text means that stands alone, as a label or a variable: as an unquoted scalar, and as
+    text where readers differ."""
+    try:
+        return read_plain(text)
+    except ValueError:
+        return text
+
+
 def _remedy(text: str, instead: str | None, is_flag: bool | None) -> str:
     if instead is None:
         return f'write "{text}" in quotes for the text'

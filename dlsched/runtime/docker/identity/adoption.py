@@ -15,7 +15,7 @@ from dlsched.config.job import background_problem, bounds_of, target_of
 from dlsched.config.job_schema import Background, CpusKeys, TargetKeys
 from dlsched.config.job_values import Weight, WirePorts
 from dlsched.config.metrics.resolving import Presets
-from dlsched.config.yaml import Document, Value, read_plain
+from dlsched.config.yaml import Document, Value, read_lone
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, ContainerSpec, JobSpec
@@ -178,18 +178,11 @@ def _document(asked: Mapping[Place, str]) -> Document:
         inner = tree
         for part in above:
             inner = inner.setdefault(part, {})  # type: ignore[assignment]
-        inner[last] = value = _value(written)
+        inner[last] = value = read_lone(written)
         marks |= {place[:depth]: (1, 1) for depth in range(1, len(place) + 1)}
         if value is None:
             empty.add(place)
     return Document("", tree, keys=marks, values=marks, empty=frozenset(empty))
-
-
-def _value(written: str) -> Value:
-    try:
-        return read_plain(written)
-    except ValueError:
-        return written
 
 
 def _too_long(label: str, written: str) -> str:
