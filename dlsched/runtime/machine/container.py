@@ -249,7 +249,7 @@ def _policy_listed(one: Container, event: Listed, now_s: float) -> Handled:
     policy = None if there is None or not there.restart_strays else there.restart
     if there is None or policy is None or not there.alive or there.risks_gpus:
         return replace(one, strays_since_s=None), ()
-    if hindered or one.bars(now_s) is not None:
+    if hindered or one.bars(now_s, SetRestart) is not None:
         return replace(one, strays_since_s=None), ()
     since_s = now_s if one.strays_since_s is None else one.strays_since_s
     if now_s - since_s < POLICY_AFTER_S:

@@ -76,11 +76,11 @@ class Changes:
         settled = limits.without_call(action, one.refused, now_s, altered=altered)
         if settled is not None:
             return settled
-        if (bar := one.bars(now_s)) is not None:
-            return Outcome(action, "failed", f"operation under way: {bar}")
         call: Call = SetLimits(container, action, described)
         if action.gives_back and original is not None:
             call = GiveBack(container, described, original)
+        if (bar := one.bars(now_s, type(call))) is not None:
+            return Outcome(action, "failed", f"operation under way: {bar}")
         self.machine.post(container, call, now_s)
         return call
 
