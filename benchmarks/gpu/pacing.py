@@ -76,7 +76,7 @@ def run_together(
     seconds: float,
     turns: bool = True,
 ) -> tuple[list[Mapping[str, Any]], float | None]:
-    """Let one job for each share compute for so long: what each tells, and NVML's utilisation."""
+    """Let one job for each share compute for so long: what each reports, and NVML's utilisation."""
     with running(device.python, PYTHONPATH=str(ROOT)) as start:
         length = (f"--chunks={chunks}", f"--seconds={seconds}")
         jobs = []
