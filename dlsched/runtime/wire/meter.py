@@ -8,7 +8,6 @@ does not fit is counted.
 from __future__ import annotations
 
 import re
-import socket
 import struct
 from collections.abc import Iterator, Mapping
 from heapq import nsmallest
@@ -35,7 +34,6 @@ STEP_NS = 10_000_000
 """A packet so much older than the one before it shows that the clock was set back. Packets that two
 processors capture at a time change places within less."""
 
-_LOOPBACK_6 = bytes(15) + b"\x01"
 _MASK = 0xFFFFFFFF
 _HALF = 0x80000000
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
@@ -271,7 +269,7 @@ class Meter:
                 return None
         if len(self._table) >= 2 * CONNECTIONS_MAX:
             self._evict()
-        one = Connection(self._counts[number], _caller(of_client), ring)
+        one = Connection(self._counts[number], ring)
         if asks:
             one.isn = seq
         self._table[of_client] = one, _CLIENT
@@ -362,13 +360,3 @@ def _turned(key: bytes) -> bytes:
     """The key of the other direction."""
     half = len(key) // 2 - 2
     return key[half : 2 * half] + key[:half] + key[-2:] + key[-4:-2]
-
-
-def _caller(key: bytes) -> str:
-    """The client's address; on the host itself its port, by which its process can be found."""
-    port = key[-4] << 8 | key[-3]
-    if len(key) == 12:
-        return f":{port}" if key[0] == 127 else socket.inet_ntop(socket.AF_INET, key[:4])
-    if key[:16] == _LOOPBACK_6:
-        return f":{port}"
-    return socket.inet_ntop(socket.AF_INET6, key[:16])

@@ -26,7 +26,6 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import ListeningSocket, listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine
-from dlsched.runtime.wire.callers import Callers
 from dlsched.runtime.wire.child import BLOCK, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import LOOPBACK, NotVisible, interfaces_of
 from dlsched.runtime.wire.networks import Networks
@@ -81,7 +80,6 @@ class Tap:
         self._thread: threading.Thread | None = None
         self.wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closed = False
-        self.callers = Callers(proc)
         self.problem: str | None = None
         """Why nothing is measured now, in one line."""
 
@@ -309,20 +307,13 @@ class _Pump:
 
     def _take(self, report: dict[str, Any]) -> None:
         """Keep a line of a report, if all of it is right. Raises BadLine."""
-        found = []
-        for number, known in self._numbers.items():
-            if (counted := report["ports"].get(str(number))) is not None:
-                found.append((known, checked(counted)))
-        callers = self._tap.callers
-        clients = {client for _, counted in found for client in counted["callers"]}
-        ports = {port for _, port in self._numbers.values()}
-        callers.resolve(clients, ports, time.monotonic())
-        for (one, port), counted in found:
-            named: dict[str, int] = {}
-            for client, requests in counted["callers"].items():
-                name = callers.name(client)
-                named[name] = named.get(name, 0) + requests
-            one.add(port, {**counted, "callers": named})
+        found = [
+            (one, port, checked(counted))
+            for number, (one, port) in self._numbers.items()
+            if (counted := report["ports"].get(str(number))) is not None
+        ]
+        for one, port, counted in found:
+            one.add(port, counted)
         if is_whole(report):  # of ports that it leaves out nothing is to be said
             for one in self._measured():
                 one.covers(self._ticks[0])

@@ -16,7 +16,8 @@ TICK_S = 1.0
 """A report is asked for so often."""
 TAKEN_MAX = 120
 """Reports that are kept for a loop that does not take them."""
-CALLERS_MAX = 256
+KINDS_MAX = 256
+"""Protocols and reasons in one report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,6 @@ class PortTraffic:
     """New ones that are measured, by protocol: http, tls, turns."""
     unmeasured: Mapping[str, int] = field(default_factory=dict)
     """Those that are not, by reason."""
-    callers: Mapping[str, int] = field(default_factory=dict)
-    """Requests by client: a container's name, or an address."""
 
 
 class Watched:
@@ -166,14 +165,14 @@ def _traffic(
             merged[name] = (*getattr(found, name), report)
         for name in ("arrivals", "lost"):
             merged[name] = getattr(found, name) + one[name]
-        for name in ("connections", "unmeasured", "callers"):
+        for name in ("connections", "unmeasured"):
             merged[name] = _sum(getattr(found, name), one[name])
         found = replace(found, **merged)
     return found
 
 
 def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    keys = list(dict.fromkeys((*first, *second)))[:CALLERS_MAX]
+    keys = list(dict.fromkeys((*first, *second)))[:KINDS_MAX]
     return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
 
 
@@ -189,10 +188,10 @@ def checked(counted: object) -> dict[str, Any]:
         )
     for name in ("arrivals", "lost"):
         found[name] = _number(counted.get(name))
-    for name in ("connections", "unmeasured", "callers"):
+    for name in ("connections", "unmeasured"):
         table = counted.get(name)
-        if not isinstance(table, dict) or len(table) > CALLERS_MAX:
-            raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
+        if not isinstance(table, dict) or len(table) > KINDS_MAX:
+            raise BadLine(f"{name}: an object of at most {KINDS_MAX} numbers")
         found[name] = {plain_text(key[:64]): _number(one) for key, one in table.items()}
     return found
 
