@@ -68,11 +68,6 @@ def devices(
     if snapshot.driver is not None:
         cost = render_seconds(snapshot.cost_s)
         yield Finding("gpu", "ok", f"driver {snapshot.driver}; reading its GPUs takes {cost}")
-    if snapshot.missing:
-        line = (
-            f"the driver's library lacks {', '.join(snapshot.missing)}: their figures are unknown"
-        )
-        yield Finding("gpu", "warn", line, "install a driver of version 510 or later")
     for gpu in snapshot.devices:
         yield _device(gpu, options)
 
