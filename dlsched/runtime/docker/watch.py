@@ -334,7 +334,6 @@ class Watch:
                 target,
                 {one.http_path for one in pages if isinstance(one, MetricsEndpoint)},
                 yields=any(not isinstance(one, MetricsFile) and one.answers for one in pages),
-                spare=target is UNTARGETED,
             )
 
     def _opened(

@@ -78,13 +78,11 @@ class WireReader:
         paths: Iterable[str] = (),
         *,
         yields: bool = False,
-        spare: bool = False,
     ) -> None:
         """`ports`: (): all on which it listens. `paths`: requests for these do not count. `yields`:
-        whether what it reports itself is of the same answers, so that the sockets may decide.
-        `spare`: as in `Tap.watch`."""
+        whether what it reports itself is of the same answers, so that the sockets may decide."""
         self._tap = tap
-        self._watched: Watched = tap.watch(pid, container, ports, paths, spare=spare)
+        self._watched: Watched = tap.watch(pid, container, ports, paths)
         self._target = target
         self._yields = yields
         self.decides = False

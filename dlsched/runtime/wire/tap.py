@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,11 @@ class Tap:
         container: str,
         ports: tuple[int, ...] = (),
         paths: Iterable[str] = (),
-        *,
-        spare: bool = False,
     ) -> Watched:
         """Measure this start of a container from now on; to be closed. `ports`: (): all on which
-        it listens. `paths`: requests for these do not count, as those of health checks. `spare`: it
-        is left out where it would take room from others."""
+        it listens. `paths`: requests for these do not count, as those of health checks."""
         skip = "|".join((PROBES, *(re.escape(path) for path in paths)))
-        watched = Watched(self.forget, pid, container, ports, skip, spare=spare)
+        watched = Watched(self.forget, pid, container, ports, skip)
         with self._lock:
             self._watched.append(watched)
             if self._thread is None:
@@ -137,21 +134,15 @@ class Tap:
 
 
 def _by_interface(
-    watched: Iterable[Watched], problems: dict[int, str | None], full: Container[str] = ()
+    watched: Iterable[Watched], problems: dict[int, str | None]
 ) -> dict[str, dict[int, Watched]]:
     """The ports to watch on each interface, and whose they are. `problems`, by id, gets why a
     container is left out: one with many ports must not keep out the others, nor one whose network
-    is not what it seems take the requests of another one. `full`: interfaces without room for those
-    that are spare."""
+    is not what it seems take the requests of another one."""
     found: dict[str, dict[int, Watched]] = {}
     claims: dict[tuple[str, int], set[int]] = {}
-    for one in sorted(watched, key=lambda one: (one.spare, len(one.found))):
+    for one in sorted(watched, key=lambda one: len(one.found)):
         for interface in one.interfaces:
-            if one.spare and interface in full:
-                problems[id(one)] = (
-                    f"{interface} has too many packets: this container is not measured"
-                )
-                continue
             ports = found.setdefault(interface, {})
             for port in one.found:
                 claims.setdefault((interface, port), set()).add(id(one))
@@ -192,8 +183,6 @@ class _Pump:
         """Of each ring."""
         self._calm: dict[str, int] = {}
         """Ticks since a packet was dropped, of each ring."""
-        self._full: set[str] = set()
-        """Interfaces with so many packets that the spare ones are left out."""
         self._handed: set[str] = set()
         """Rings that had packets since the last tick: a ring without any has dropped none."""
         self._polled: tuple[Child | None, dict[str, Ring]] = None, {}
@@ -375,11 +364,10 @@ class _Pump:
             self._bound = bound
             return
         problems = {id(one): one.hidden for one in watched}
-        by_interface = _by_interface(watched, problems, self._full)
+        by_interface = _by_interface(watched, problems)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
-        self._full &= by_interface.keys()
         for known in (self._ports, self._indices, self._calm):
             for gone in known.keys() - by_interface.keys():
                 del known[gone]
@@ -472,7 +460,7 @@ class _Pump:
         fewer connections, as long as that is needed. Raises OSError."""
         handed, self._handed = self._handed, set()
         for interface, ring in list(self._rings.items()):
-            if interface not in handed and ring.one_of == 1 and interface not in self._full:
+            if interface not in handed and ring.one_of == 1:
                 continue
             dropped = ring.counts().dropped
             self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
@@ -480,27 +468,10 @@ class _Pump:
                 self._add_dropped(interface, dropped)
                 if ring.blocks < BLOCKS_MOST:
                     self._enlarge(child, interface, ring)
-                elif interface not in self._full and self._has_spare(interface):
-                    self._full.add(interface)
-                    self._discover_soon()
-                elif ring.one_of < ONE_OF_MAX and self._bound is not None:
+                elif ring.one_of < ONE_OF_MAX:
                     self._sample(interface, ring, 2 * ring.one_of)
-            elif self._calm[interface] >= CALM_TICKS:
-                if ring.one_of > 1:
-                    self._sample(interface, ring, ring.one_of // 2)
-                elif interface in self._full:
-                    self._full.discard(interface)
-                    self._calm[interface] = 0
-                    self._discover_soon()
-
-    def _discover_soon(self) -> None:
-        """Others are to be watched. Packets that are dropped until then are no sign."""
-        self._bound, self._discovered_s = None, float("-inf")
-
-    def _has_spare(self, interface: str) -> bool:
-        """Whether any is left out there rather than all measured in part."""
-        there = {one.spare for one in self._known if interface in one.interfaces}
-        return len(there) == 2
+            elif self._calm[interface] >= CALM_TICKS and ring.one_of > 1:
+                self._sample(interface, ring, ring.one_of // 2)
 
     def _sample(self, interface: str, ring: Ring, one_of: int) -> None:
         """Measure one of so many connections there. Raises OSError."""

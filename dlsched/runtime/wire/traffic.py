@@ -52,8 +52,6 @@ class Watched:
         container: str,
         ports: tuple[int, ...],
         skip: str,
-        *,
-        spare: bool = False,
     ) -> None:
         self._forget = forget
         self.pid = pid
@@ -62,8 +60,6 @@ class Watched:
         """Those to watch; (): all on which it listens."""
         self.skip = skip
         """An expression for the paths of requests that do not count."""
-        self.spare = spare
-        """Whether it is left out where it would take room from others."""
         self.found: tuple[int, ...] = ()
         """The ports that are watched now."""
         self.interfaces: tuple[str, ...] = ()

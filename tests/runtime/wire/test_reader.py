@@ -50,7 +50,7 @@ class OneSocket:
     socket: Socket
     problem: str | None = None
 
-    def watch(self, *_: object, spare: bool) -> Socket:
+    def watch(self, *_: object) -> Socket:
         return self.socket
 
 

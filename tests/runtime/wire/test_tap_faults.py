@@ -274,36 +274,6 @@ def test_the_largest_ring_measures_half_of_the_connections() -> None:
     assert (scene.ring.one_of, scene.watched.one_of) == (2, 2)
 
 
-def test_what_is_spare_goes_before_connections_of_others_do() -> None:
-    scene = Scene(FakeRing(blocks=BLOCKS_MOST, dropped=7))
-    spare = Watched(scene.tap.forget, 2, "d", (81,), "", spare=True)
-    spare.found, spare.interfaces = (81,), ("lo",)
-    scene.pump._known = both = (spare, scene.watched)
-    assert _by_interface(both, {}) == {"lo": {80: scene.watched, 81: spare}}
-    scene.tick()
-    assert scene.ring.one_of == 1
-    problems: dict[int, str | None] = {}
-    assert _by_interface(both, problems, scene.pump._full) == {"lo": {80: scene.watched}}
-    assert problems == {id(spare): "lo has too many packets: this container is not measured"}
-    scene.ring.dropped = 7
-    scene.tick()
-    assert scene.ring.one_of == 1, "it is still watched: what is dropped may be of it"
-    scene.pump._bound = frozenset({"lo"})
-    scene.ring.dropped = 7
-    scene.tick()
-    assert scene.ring.one_of == 2
-    for _ in range(2 * CALM_TICKS):
-        scene.tick(idle=True)
-    assert (scene.ring.one_of, scene.pump._full) == (1, set())
-
-
-def test_one_without_others_beside_it_is_measured_in_part() -> None:
-    scene = Scene(FakeRing(blocks=BLOCKS_MOST, dropped=7))
-    scene.watched.spare = True
-    scene.tick()
-    assert (scene.ring.one_of, scene.pump._full) == (2, set())
-
-
 def test_without_drops_more_connections_are_measured_again() -> None:
     scene = Scene(FakeRing(blocks=BLOCKS_MOST, one_of=4))
     for _ in range(CALM_TICKS - 1):
