@@ -1,15 +1,12 @@
-"""Checks of the host: kernel, clock, CPUs, folders, groups, and the systemd unit."""
+"""Checks of the host: kernel, CPUs, folders, groups, and the systemd unit."""
 
 from __future__ import annotations
 
-import ctypes
 import grp
 import os
 import resource
 import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dlsched.config.settings_file import UNIT
@@ -19,17 +16,12 @@ from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
 
-CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 SYSTEMD = Path("/run/systemd/system")
 
-JUMP_S = 0.05
 DESCRIPTORS_A_JOB = 16
 """Typically ten; following a log and fetching a page take more."""
 DESCRIPTORS_BESIDE = 256
 
-_TIME_ERROR = 5
-"""The return value of adjtimex for a clock that is not synchronised."""
-_COARSE = ("jiffies", "refined-jiffies")
 _SYSTEMCTL_S = 5.0
 
 
@@ -76,46 +68,6 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("pressure", "ok", "reported by container (cpu.pressure)")
     else:
         yield Finding("pressure", "warn", "the kernel reports no pressure", "boot with psi=1")
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Both clocks at the same time."""
-
-    wall_s: float
-    monotonic_s: float
-
-
-def moment() -> Moment:
-    return Moment(time.time(), time.monotonic())
-
-
-def in_step() -> bool:
-    """Whether the wall clock is synchronised (NTP or the like), according to the kernel."""
-    # A query only: modes, the first field, is 0.
-    return bool(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)) != _TIME_ERROR)
-
-
-def clock(
-    then: Moment, now: Moment, *, synchronised: bool, source_file: Path = CLOCK_SOURCE
-) -> Finding:
-    """How the clocks ran between two moments."""
-    source = _text(source_file) or "an unknown clock source"
-    jump_s = (now.wall_s - then.wall_s) - (now.monotonic_s - then.monotonic_s)
-    if abs(jump_s) > JUMP_S:
-        line = f"the wall clock jumped by {jump_s:+.2f} s during this check"
-        remedy = (
-            "let NTP adjust the clock slowly; decisions use the monotonic clock, only times shown "
-            "are wrong"
-        )
-        return Finding("clock", "warn", line, remedy)
-    if source in _COARSE:
-        line = f"monotonic from {source}, which is coarse"
-        return Finding("clock", "warn", line, "give the machine a better clock source")
-    if not synchronised:
-        line = f"monotonic from {source}; the wall clock is not synchronised"
-        return Finding("clock", "warn", line, "run an NTP client, such as systemd-timesyncd")
-    return Finding("clock", "ok", f"monotonic from {source}; the wall clock is synchronised")
 
 
 def capacity(

@@ -14,14 +14,10 @@ from dlsched.runtime.cgroup.enclosing import Around, Quota
 from dlsched.runtime.doctor import host as host_doctor
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.doctor.host import (
-    Moment,
     capacity,
-    clock,
     descriptors,
     folder,
-    in_step,
     kernel,
-    moment,
     socket,
     unit,
     unit_state,
@@ -76,28 +72,6 @@ def test_pressure(tmp_path: Path) -> None:
 
 def test_no_cgroup_mounts_to_be_seen(tmp_path: Path) -> None:
     assert [one.state for one in kernel(tmp_path)] == ["fail"]
-
-
-def test_the_clock(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_text("tsc\n")
-    then, now = Moment(1000.0, 5.0), Moment(1001.0, 6.0)
-    assert clock(then, now, synchronised=True, source_file=source).state == "ok"
-    free = clock(then, now, synchronised=False, source_file=source)
-    assert (free.state, "NTP" in free.remedy) == ("warn", True)
-    jumped = clock(then, Moment(998.0, 6.0), synchronised=True, source_file=source)
-    assert (jumped.state, "jumped by -3.00 s" in jumped.line) == ("warn", True)
-    source.write_text("jiffies\n")
-    assert "coarse" in clock(then, now, synchronised=True, source_file=source).line
-    unknown = clock(then, now, synchronised=True, source_file=tmp_path / "absent")
-    assert (unknown.state, "unknown clock source" in unknown.line) == ("ok", True)
-
-
-@pytest.mark.timed
-def test_this_hosts_clocks_can_be_read() -> None:
-    then = moment()
-    assert isinstance(in_step(), bool)
-    assert moment().monotonic_s >= then.monotonic_s
 
 
 def cpus(tmp_path: Path, threads_a_core: int) -> Path:
