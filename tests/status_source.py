@@ -315,7 +315,7 @@ def everything_report() -> CycleReport:
             oldest_s=0.1,
             bad_lines=2,
             refused="latency_ms: 'fast': not a finite number",
-            log=LogFact(lines=512, matched=0, example="'loading'", buffered=True),
+            log=LogFact(lines=512, matched=0, example="'loading'"),
             trouble="its line is too long",
             wire=WireFact(
                 (8000,),

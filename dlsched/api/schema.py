@@ -181,8 +181,6 @@ class LogStatus(Value):
     matched: int
     example: str | None
     """While no line matches: the first one, escaped and short."""
-    buffered: bool
-    """Whether lines arrive in bursts of full buffers, long after they were printed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

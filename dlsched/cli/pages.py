@@ -250,8 +250,6 @@ def sources(job: JobStatus) -> list[str]:
     if log is not None and log.lines and not log.matched:
         first = "" if log.example is None else f", the first: {log.example}"
         parts.append(f"0 of {log.lines} lines match{first}")
-    if log is not None and log.buffered:
-        parts.append("the job's output is buffered: set PYTHONUNBUFFERED=1")
     if sidecar.wire is not None and sidecar.wire.contradiction is not None:
         parts.append(sidecar.wire.contradiction)
     if sidecar.bad_lines:

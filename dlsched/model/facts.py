@@ -62,8 +62,6 @@ class LogFact:
     matched: int = 0
     example: str | None = None
     """While no line matches: the first one, escaped and short."""
-    buffered: bool = False
-    """Whether lines arrive in bursts of full buffers, long after they were printed."""
     named: tuple[str, ...] = ()
     """While no line has a metric: names that stand before a number in them, the first few."""
 

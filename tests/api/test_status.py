@@ -132,7 +132,7 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
 @pytest.mark.parametrize(
     ("shown", "source", "names"),
     [
-        (LogStatus, LogFact, "lines matched example buffered"),
+        (LogStatus, LogFact, "lines matched example"),
         (ForecastStatus, Forecast, "tier kind needs_cores best lacks why"),
         (
             GpuHolderStatus,

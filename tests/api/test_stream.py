@@ -179,7 +179,7 @@ async def test_a_follower_whom_the_ring_has_overtaken_is_let_go() -> None:
 async def test_what_a_job_printed_is_not_in_the_stream() -> None:
     one = report(1)
     view = one.snapshot.jobs[0]
-    log = LogFact(lines=9, matched=0, example="'password hunter3'", buffered=False)
+    log = LogFact(lines=9, matched=0, example="'password hunter3'")
     quoted = replace(view, progress=replace(view.progress, log=log, refused="hunter3"))
     stream = started([replace(one, snapshot=replace(one.snapshot, jobs=(quoted,)))])
     messages = stream.messages("")

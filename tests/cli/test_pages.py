@@ -56,9 +56,9 @@ def training(name: str, **more: object) -> JobView:
 
 def conditions() -> CycleReport:
     """A job in each condition, named by it."""
-    log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'", buffered=True)
+    log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'")
     refused = Progress(log=log, bad_lines=2, refused="latency_ms: 'fast': not a finite number")
-    matched = Progress(log=replace(log, matched=1, example=None, buffered=False))
+    matched = Progress(log=replace(log, matched=1, example=None))
     jobs = (
         training("learns"),
         training("delivered", tiers=DELIVERED),
