@@ -109,7 +109,7 @@ def read_pages(data: bytes) -> str:
         reading, size = pieces.begin(), _PIECES[turn % len(_PIECES)]
         for start in range(0, len(page), size):
             reading.feed(page[start : start + size])
-        if str(pieces.end(reading, float(turn), 60.0)) != str(delta):
+        if str(pieces.end(reading, float(turn))) != str(delta):
             raise Broken("a page in pieces is another page")
         found.append(_checked(delta))
     return "\n".join(found)

@@ -22,8 +22,6 @@ class Cumulative:
     total: float | None = None
     edges: dict[float, float] = field(default_factory=dict)
     """Cumulative counts by upper bound."""
-    is_summary: bool = False
-    """Whether it has quantiles. These are of another time, so that they bound no request here."""
     off: float = 0.0
     """How far `total` may be off, as it is printed with few digits."""
 
@@ -51,7 +49,6 @@ class Cumulative:
             self.requests - before.requests,
             None if self.total is None else self.total - (before.total or 0.0),
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
-            self.is_summary,
             self.off + before.off,
         )
 
@@ -61,7 +58,6 @@ class Cumulative:
             self.requests + other.requests,
             (self.total or 0.0) + (other.total or 0.0),
             {edge: count + other.edges[edge] for edge, count in self.edges.items()},
-            self.is_summary,
             self.off + other.off,
         )
 
@@ -99,8 +95,8 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
                 is_twice, one.count = one.count is not None, _counted(line)
             elif head.name == wanted.total:
                 is_twice, one.total, one.off = one.total is not None, _counted(line), line.off
-            else:
-                is_twice, one.is_summary = False, one.is_summary or head.quantile is not None
+            else:  # a quantile, which is of another time and bounds no request here
+                is_twice = False
         except ValueError:
             raise ValueError(f"{head.name}: no bound, or a value below 0") from None
         if is_twice:

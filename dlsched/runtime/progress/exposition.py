@@ -11,7 +11,7 @@ Failed requests are counted apart: those of the series whose labels say so, or o
 Their latencies are none of answers.
 
 What cannot be right is refused with the reason: several models in one metric, several processes
-that answer in turn, a unit by which requests take longer than the server runs. A page of which a
+that answer in turn, a unit by which requests take hours. A page of which a
 wanted line or series cannot be read gives no number; the next one counts from the last that did.
 """
 
@@ -55,37 +55,18 @@ SHORTEST_S = 1e-6
 """No request over a network is faster on average."""
 LONGEST_MEAN_S = 6 * 3600.0
 """Longer requests than that are jobs."""
-AGE_SLACK_S = 60.0
-"""The server may have begun before its container was started again, and clocks differ."""
-CONCURRENT_MAX = 10_000.0
-"""Requests under way in one container on average; more do not fit into its memory."""
-
-_REMEDY = "give its unit (s, ms or us)"
 
 
-def improbable(series: Iterable[Cumulative], unit_s: float, age_s: float | None) -> str | None:
-    """Why these counts since the start cannot have that unit; None: they can. `age_s`: how long the
-    server has run, if known."""
+def improbable(series: Iterable[Cumulative], unit_s: float) -> str | None:
+    """Why these counts since the start cannot have that unit; None: they can."""
     whole = [(one.requests, one.total * unit_s) for one in series if one.total is not None]
     count, total_s = sum(count for count, _ in whole), sum(total_s for _, total_s in whole)
-    if count < 1 or total_s <= 0.0:
+    if count < 1 or total_s <= 0.0 or SHORTEST_S <= total_s / count <= LONGEST_MEAN_S:
         return None
-    mean_s = total_s / count
-    if mean_s < SHORTEST_S:
-        return f"the mean latency would be {mean_s * 1e6:.3g} us: {_REMEDY}"
-    if mean_s > LONGEST_MEAN_S:
-        return f"the mean latency would be {mean_s / 3600:.3g} h: {_REMEDY}"
-    if age_s is None:
-        return None
-    if mean_s > age_s + AGE_SLACK_S:
-        return (
-            f"the mean latency would be {mean_s:.3g} s, but the container has run for "
-            f"{age_s:.3g} s: {_REMEDY}"
-        )
-    concurrent = total_s / (age_s + AGE_SLACK_S)
-    if concurrent > CONCURRENT_MAX:
-        return f"{concurrent:.3g} requests would be under way at any time: {_REMEDY}"
-    return None
+    mean = f"{total_s / count * 1e6:.3g} us"
+    if total_s / count > LONGEST_MEAN_S:
+        mean = f"{total_s / count / 3600:.3g} h"
+    return f"the mean latency would be {mean}: give its unit (s, ms or us)"
 
 
 class Gauge:
@@ -315,21 +296,21 @@ class Pages:
         self._found = False
         """Whether a page had the metric."""
 
-    def take(self, page: bytes, at_s: float = 0.0, age_s: float | None = None) -> PageDelta:
-        """What this page adds to the previous one; never raises for its content. `at_s`: wall time;
-        `age_s`: how long the server has run, if known."""
+    def take(self, page: bytes, at_s: float = 0.0) -> PageDelta:
+        """What this page adds to the previous one; never raises for its content. `at_s`: wall
+        time."""
         reading = self.begin()
         reading.feed(page)
-        return self.end(reading, at_s, age_s)
+        return self.end(reading, at_s)
 
     def begin(self) -> PageReading:
         """What takes the bytes of the next page."""
         return PageReading(self._wanted, self._parser, None if self._found else self._names)
 
-    def end(self, reading: PageReading, at_s: float, age_s: float | None) -> PageDelta:
+    def end(self, reading: PageReading, at_s: float) -> PageDelta:
         """What that page adds to the previous one."""
         try:
-            delta = self._read(reading.end(), reading.left_out, at_s, age_s)
+            delta = self._read(reading.end(), reading.left_out, at_s)
         except ValueError as why:
             problem = f"{why}: {_REMEDY_SERIES}"
             return PageDelta(bad_lines=1, refused=str(why), problem=problem)
@@ -354,7 +335,6 @@ class Pages:
         by_name: Mapping[str, list[Line]],
         left_out: frozenset[str],
         at_s: float,
-        age_s: float | None,
     ) -> PageDelta:
         candidates = [
             one
@@ -369,7 +349,7 @@ class Pages:
                 lines = [line for line in lines if id(line.head) in kept]
             if lines:
                 counted = wanted.errors in by_name or wanted.errors in left_out
-                return self._delta(wanted, lines, by_name, at_s, age_s, counted=counted)
+                return self._delta(wanted, lines, by_name, at_s, counted=counted)
         for wanted in candidates:
             if not left_out.isdisjoint(wanted.names):
                 return self._nothing_passes(wanted)
@@ -395,7 +375,6 @@ class Pages:
         lines: Sequence[Line],
         by_name: Mapping[str, list[Line]],
         at_s: float,
-        age_s: float | None,
         *,
         counted: bool,
     ) -> PageDelta:
@@ -413,7 +392,7 @@ class Pages:
         errors = self._errors_growth.take(counters, process_s, at_s)
         if compared is None or errors is None:
             return PageDelta(problem=IN_TURN)
-        if (problem := improbable(series.values(), wanted.unit_s, age_s)) is not None:
+        if (problem := improbable(series.values(), wanted.unit_s)) is not None:
             return PageDelta(problem=f"{wanted.shown}: {problem}")
         known = {labels: wanted.has_failed(dict(labels)) for labels in series}
         by_label = any(one is not None for one in known.values())

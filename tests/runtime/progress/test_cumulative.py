@@ -42,9 +42,8 @@ def test_sum_bounds_what_lies_above_the_last_bound() -> None:
     assert quantile_bounds(added, 1.0) == Bounds(0.1, pytest.approx(10.05))
 
 
-@pytest.mark.parametrize("is_summary", [False, True])
-def test_without_buckets_only_the_mean_is_known(is_summary: bool) -> None:
-    added = sketch(Cumulative(40, 2_000_000.0, is_summary=is_summary), 1e-6)
+def test_without_buckets_only_the_mean_is_known() -> None:
+    added = sketch(Cumulative(40, 2_000_000.0), 1e-6)
     assert added.mean_s == pytest.approx(0.05)
     # Three of 40 may share the whole sum.
     assert quantile_bounds(added, 0.95) == Bounds(0.0, pytest.approx(2.0 / 3))

@@ -33,7 +33,7 @@ from dlsched.runtime.docker.probe import proxied, recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, Probed
 from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
 from dlsched.runtime.docker.probe.recognition import PageExtract
-from dlsched.runtime.docker.reading import locate, wall_s
+from dlsched.runtime.docker.reading import locate
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line
@@ -401,18 +401,14 @@ class _Sample:
             endpoint = MetricsEndpoint((port,), path, (Metric(name=first),) if first else ())
         self.found = replace(self.found, where=f"port {port}")
         if endpoint.metrics:
-            self._begin_pages(one, address, endpoint, page)
+            self._begin_pages(address, endpoint, page)
 
-    def _begin_pages(
-        self, one: Inspected, address: str, endpoint: MetricsEndpoint, page: bytes
-    ) -> None:
+    def _begin_pages(self, address: str, endpoint: MetricsEndpoint, page: bytes) -> None:
         """Take the first page as what was counted since the server began."""
         pages = Pages(named(endpoint, None), from_end=False, hint=endpoint.hint)
-        began_s = wall_s(one.started_at)
 
         def take(page: bytes) -> PageDelta:
-            at_s = time.time()
-            return pages.take(page, at_s, None if began_s is None else max(0.0, at_s - began_s))
+            return pages.take(page, time.time())
 
         def again() -> PageDelta:
             extract = PageExtract(self._stacks)
