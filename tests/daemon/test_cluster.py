@@ -38,8 +38,7 @@ from dlsched.cluster.status import (
     write_status,
 )
 from dlsched.cluster.store import Member, MemoryStore, StoreError
-from dlsched.config.setting_values import TlsFiles
-from dlsched.config.settings import ClusterSettings, Settings
+from dlsched.config.settings import ClusterSettings, Settings, TlsFiles
 from dlsched.daemon.cluster import ClusterLoop, ClusterParts
 from dlsched.daemon.cluster_wiring import connect
 from dlsched.model.errors import DaemonUnavailable

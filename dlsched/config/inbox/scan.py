@@ -9,7 +9,7 @@ from pathlib import Path
 from dlsched.config.inbox.check import EnvFiles, judge
 from dlsched.config.inbox.files import FolderListing, Moved, Stamp, list_files, read_job_file
 from dlsched.config.metrics.resolving import Presets
-from dlsched.config.text import SIZE_MAX_BYTES, judged_alone
+from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.users import NO_TENANTS, Tenants
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import SpecError
@@ -228,8 +228,7 @@ class Inbox:
             room_bytes -= _FILE_BYTES + size_bytes
             try:
                 file = read_job_file(self._folder, name, known.stamp)
-                with judged_alone(name, SpecError):
-                    judged = judge(self._folder, name, file, self._tenants, self._presets)
+                judged = judge(self._folder, name, file, self._tenants, self._presets)
             except Moved:
                 known.since_s = now_s
                 continue

@@ -33,6 +33,11 @@ BASES_MAX = 4
 """Presets that take from one another: a person reads no longer chain."""
 
 _RATIO = frozenset({"total", "count"})
+_NEEDED = {
+    "port": ("http_path", "name", "via", "count", "total", "first_of", "where", "unit", "per"),
+    "pattern": ("step", "when", "metric"),
+}
+"""Keys that say something of another key alone."""
 _WHAT_IS_READ = frozenset({"name", "total", "count", "first_of"})
 _HOW_IT_IS_READ = frozenset({"answers", "kind", "unit", "beside", *_WHAT_IS_READ})
 """Fields of a base that fall when another metric is named."""
@@ -179,21 +184,12 @@ def _check(given: Mapping[str, Any]) -> None:
     kind = given.get("kind")
     if kind == "log" and "pattern" not in given:
         raise Contradiction("kind", "log needs a pattern")
+    for needed, keys in _NEEDED.items():
+        for key in keys:
+            if key in given and needed not in given:
+                raise Contradiction(key, f"has no effect without {needed}")
     if not {"path", "port", "pattern"} & given.keys():
-        for key in ("http_path", "name", "via", *sorted(_RATIO), "first_of", "where", "unit"):
-            if key in given:
-                raise Contradiction(key, "has no effect without port")
-        for key in ("step", "when", "metric"):
-            if key in given:
-                raise Contradiction(key, "has no effect without pattern")
         raise Contradiction("", "needs port, path, pattern, or a preset's name")
-    if "port" not in given:
-        for key in ("http_path", "name", "via", *sorted(_RATIO), "first_of", "where", "per"):
-            if key in given:
-                raise Contradiction(key, "has no effect without port")
-    for key in ("step", "when", "metric"):
-        if key in given and "pattern" not in given:
-            raise Contradiction(key, "has no effect without pattern")
     if "pattern" in given:
         groups = pattern_of(given["pattern"])[1]
         if "metric" in given and given["metric"] not in groups:
