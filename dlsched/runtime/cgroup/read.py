@@ -118,8 +118,6 @@ class CgroupReader:
         files = _v2_files(folders) if self.v2 else _v1_files(folders)
         self._used: bytes | None = None
         """The CPU time used at the last reading, as the kernel wrote it."""
-        self._numbers: dict[str, tuple[bytes | None, int | None]] = {}
-        """Cache of parsed files, since limits seldom change: text and value."""
         self._open: dict[str, int] = {}
         for name, path in files.items():
             with suppress(OSError):
@@ -201,13 +199,7 @@ class CgroupReader:
         return decoded(self._bytes(name))
 
     def _number(self, name: str) -> int | None:
-        raw = self._bytes(name)
-        before = self._numbers.get(name)
-        if before is not None and before[0] == raw:
-            return before[1]
-        number = integer(raw)
-        self._numbers[name] = raw, number
-        return number
+        return integer(self._bytes(name))
 
 
 def _mounted(mountinfo: str) -> Iterator[Hierarchy]:
