@@ -22,7 +22,6 @@ from dlsched.api.stream import Stream
 from dlsched.cluster.agent.assignments import has_assignments
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
-from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.metrics.loading import load_presets
 from dlsched.config.metrics.resolving import Presets
 from dlsched.config.settings import DeliverHook, Settings
@@ -162,7 +161,6 @@ class Agent:
             ),
         )
         self._totals = LoopTotals()
-        self._watch = FolderWatch(folder, self._wake)
         self._stream = Stream(secrets.token_hex(4), self.journal.earlier_report())
         self.source = AgentSource(
             self._journal_path,
@@ -195,7 +193,6 @@ class Agent:
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_reload)
-        self._watch.start()
         self._api.start()
         if self._cluster is not None:
             self._cluster.start()
@@ -270,7 +267,6 @@ class Agent:
         self._api.stop()
         if self._cluster is not None:
             self._cluster.stop()
-        self._watch.stop()
         self._deliveries.close()
         self._give_back()
         self._runtime.close()

@@ -22,7 +22,6 @@ from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
 from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
-from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.metrics.loading import load_presets
 from dlsched.config.settings import Settings
 from dlsched.daemon import logs
@@ -105,17 +104,12 @@ class ClusterLoop:
             cluster.policy,
             cluster.watch,
         )
-        watch = FolderWatch(cluster.watch, lambda _: self._clock.wake())
-        watch.start()
-        try:
-            while not self._stopping:
-                next_s = self.step()
-                self._notify.ready()
-                self._notify.status(self._line())
-                self._sleep(next_s)
-            self._notify.stopping()
-        finally:
-            watch.stop()
+        while not self._stopping:
+            next_s = self.step()
+            self._notify.ready()
+            self._notify.status(self._line())
+            self._sleep(next_s)
+        self._notify.stopping()
         log.info("ended; the nodes and their jobs go on")
 
     def step(self) -> float:
