@@ -90,7 +90,6 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     yield from _policies(settings)
     yield from _engine(settings, probing=probing)
     yield from host.kernel()
-    yield host.descriptors(settings.max_jobs)
     for what, path in (("state", settings.state_dir), ("run", settings.run_dir)):
         yield _permitted(what, partial(host.folder, what, path))
     yield _watch(settings.watch)
@@ -100,7 +99,6 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     ):
         yield host.socket(settings.run_dir / name, group, setting, serves)
     yield _listen(settings)
-    yield host.unit()
     yield from _daemon(settings)
     yield _permitted("journal", partial(_journal, settings))
 

@@ -1,28 +1,17 @@
-"""Checks of the host: kernel, CPUs, folders, groups, and the systemd unit."""
+"""Checks of the host: kernel, CPUs, folders and sockets."""
 
 from __future__ import annotations
 
 import grp
 import os
-import resource
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlsched.config.settings_file import UNIT
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.runtime.cgroup.enclosing import Around, Surroundings, cpu_list
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
-
-SYSTEMD = Path("/run/systemd/system")
-
-DESCRIPTORS_A_JOB = 16
-"""Typically ten; following a log and fetching a page take more."""
-DESCRIPTORS_BESIDE = 256
-
-_SYSTEMCTL_S = 5.0
 
 
 def kernel(proc: Path = PROC) -> Iterator[Finding]:
@@ -114,18 +103,6 @@ def capacity(
     return Finding("capacity", "ok", line)
 
 
-def descriptors(max_jobs: int) -> Finding:
-    """Whether the limit of open files suffices."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
-    line = f"{most} files may be open; {max_jobs} jobs need up to {wanted}"
-    if most == resource.RLIM_INFINITY or most >= wanted:
-        return Finding("files", "ok", line)
-    return Finding(
-        "files", "warn", line, f"raise that limit (LimitNOFILE={wanted}), or lower max_jobs"
-    )
-
-
 def folder(what: str, path: Path) -> Finding:
     """Whether a folder of the daemon's can be used or created."""
     yours = f"set {what}_dir (--{what}-dir) to a folder of yours"
@@ -171,44 +148,6 @@ def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
         line = f"{path.name}: every user may connect (mode {facts.st_mode & 0o777:o})"
         return Finding("sockets", "fail", line, f"run `chmod o= {path}`, and restart the daemon")
     return Finding("sockets", "ok", line)
-
-
-def unit(running: Path = SYSTEMD) -> Finding:
-    """The state of the systemd unit, where systemd runs."""
-    if not running.is_dir():
-        return Finding("systemd", "ok", "this host is not run by systemd")
-    keys = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result"
-    try:
-        properties = subprocess.run(
-            ["systemctl", "show", UNIT, f"--property={keys}"],
-            capture_output=True,
-            text=True,
-            timeout=_SYSTEMCTL_S,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return Finding(
-            "systemd", "warn", f"systemctl fails: {error}", "run `dlsched doctor` as root"
-        )
-    return unit_state(dict(line.partition("=")[::2] for line in properties.splitlines()))
-
-
-def unit_state(properties: dict[str, str]) -> Finding:
-    """The same from systemd's properties of the unit."""
-    active, restarts = properties.get("ActiveState", "?"), properties.get("NRestarts", "0")
-    if properties.get("LoadState") != "loaded":
-        line = f"{UNIT} is not installed ({properties.get('LoadState', '?')})"
-        return Finding("systemd", "warn", line, "apt install ./dlsched_*.deb or make install")
-    state, enabled = properties.get("SubState", "?"), properties.get("UnitFileState", "?")
-    line = f"{UNIT}: {active} ({state}), {enabled}"
-    advice = f"journalctl -u {UNIT}"
-    if active == "failed":
-        return Finding("systemd", "fail", f"{line}, {properties.get('Result', '?')}", advice)
-    if restarts not in ("", "0"):
-        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by systemd", advice)
-    if active != "active":
-        return Finding("systemd", "warn", line, f"systemctl enable --now {UNIT}")
-    return Finding("systemd", "ok", line)
 
 
 def _text(path: Path) -> str | None:
