@@ -177,14 +177,10 @@ class _Pump:
         self._rings: dict[str, Ring] = {}
         self._indices: dict[str, int] = {}
         """What the child knows an interface by."""
-        self._bound: frozenset[str] | None = None
-        """The interfaces that were to have a ring when that was last found; None: find it again."""
         self._ports: dict[str, tuple[int, ...]] = {}
         """Of each ring."""
         self._calm: dict[str, int] = {}
         """Ticks since a packet was dropped, of each ring."""
-        self._handed: set[str] = set()
-        """Rings that had packets since the last tick: a ring without any has dropped none."""
         self._polled: tuple[Child | None, dict[str, Ring]] = None, {}
         """What `_poll` waits for, beside the tap itself."""
         self._poll = select.poll()
@@ -290,7 +286,6 @@ class _Pump:
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
         """Hand what is ready to the child. Raises OSError."""
-        self._handed.add(interface)
         for block in ring.ready():
             _hand(child, BLOCK, block, self._index(interface))
 
@@ -358,11 +353,8 @@ class _Pump:
 
     def _discover(self, watched: tuple[Watched, ...], now_s: float) -> None:
         """Find on which ports and interfaces these containers are visible, and watch them there."""
-        bound, self._bound = self._bound, None
-        changed = [self._find(one, now_s) for one in watched]
-        if not any(changed) and watched == self._known and bound == self._rings.keys():
-            self._bound = bound
-            return
+        for one in watched:
+            self._find(one, now_s)
         problems = {id(one): one.hidden for one in watched}
         by_interface = _by_interface(watched, problems)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
@@ -380,15 +372,14 @@ class _Pump:
             one.problem, one.partial = (None, why) if id(one) in visible else (why, None)
         self._set_parts(watched)
         self._number(by_interface, now_s)
-        self._bound = frozenset(by_interface)
 
-    def _find(self, one: Watched, now_s: float) -> bool:
-        """Find where it is visible; whether that may have changed."""
+    def _find(self, one: Watched, now_s: float) -> None:
+        """Find where it is visible, if that may have changed."""
         network = None
         with suppress(OSError):
             network = self._networks.of(one.pid, now_s, soon=not one.found)
         if network is not None and network is one.network:
-            return False
+            return
         one.network, one.hidden, one.interfaces = network, None, ()
         there = () if network is None else network.sockets
         own = listening_of(one.pid, one.container, self._tap.proc, there)
@@ -399,12 +390,11 @@ class _Pump:
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
             one.hidden = SHARED_PORT if shared else _not_listening(one.ports, own)
-            return True
+            return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotVisible as why:
             one.hidden = f"the container's packets cannot be read: {why}"
-        return True
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
         """Watch these ports there; why that is not possible, in one line."""
@@ -458,10 +448,7 @@ class _Pump:
     def _count_drops(self, child: Child) -> None:
         """Report packets that the kernel had no room for, and make room: by a larger ring, then by
         fewer connections, as long as that is needed. Raises OSError."""
-        handed, self._handed = self._handed, set()
         for interface, ring in list(self._rings.items()):
-            if interface not in handed and ring.one_of == 1:
-                continue
             dropped = ring.counts().dropped
             self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
             if dropped:

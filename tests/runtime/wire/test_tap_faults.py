@@ -51,10 +51,8 @@ class FakeRing:
     left: int = 0
     ready_blocks: list[bytes] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
-    asked: int = 0
 
     def counts(self) -> RingCounts:
-        self.asked += 1
         dropped, self.dropped = self.dropped, 0
         return RingCounts(dropped, dropped)
 
@@ -101,7 +99,6 @@ class Scene:
         self.pump._known = (self.watched,)
         self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
         self.pump._ports = {"lo": (80,)}
-        self.pump._bound = frozenset({"lo"})
         self.pump._numbers = {1: (self.watched, 80), 2: (self.watched, 81)}
         self.pump._ticks.append(1.5)
         self.watched.begins(0.0)
@@ -111,8 +108,7 @@ class Scene:
         self.opened.append(FakeRing(**options))
         return self.opened[-1]
 
-    def tick(self, *, idle: bool = False) -> None:
-        self.pump._handed = set() if idle else {"lo"}
+    def tick(self) -> None:
         self.pump._count_drops(self.child)  # type: ignore[arg-type]
 
     def dropped(self) -> list[int]:
@@ -127,27 +123,10 @@ def test_dropped_packets_are_reported_once() -> None:
     assert scene.dropped() == []
 
 
-def test_a_ring_without_packets_costs_nothing() -> None:
-    scene = Scene(FakeRing())
-    scene.tick(idle=True)
-    assert scene.ring.asked == 0
-    scene.ring.one_of = 2
-    scene.tick(idle=True)
-    assert scene.ring.asked == 1, "it is asked until all connections are measured again"
-
-
-def test_a_ring_that_had_packets_is_asked_what_it_dropped() -> None:
-    scene = Scene(FakeRing(dropped=7, ready_blocks=[b"block"]))
-    scene.pump._hand_blocks(scene.child, "lo", scene.ring)  # type: ignore[arg-type]
-    scene.pump._count_drops(scene.child)  # type: ignore[arg-type]
-    assert scene.dropped() == [7]
-
-
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The sockets of each network, whose process is the container's; and how often rings were set
-    for them."""
-    found: dict[str, Any] = {"sets": 0}
+    """The sockets of each network, whose process is the container's."""
+    found: dict[str, Any] = {}
     known: dict[int, Network] = {}
 
     def of(_: object, pid: int, now_s: float, *, soon: bool) -> Network:
@@ -157,38 +136,25 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             known[pid] = fresh
         return known[pid]
 
-    by_interface = tap._by_interface
-
-    def counted(*arguments: Any) -> Any:
-        found["sets"] += 1
-        return by_interface(*arguments)
-
     monkeypatch.setattr(Networks, "of", of)
-    monkeypatch.setattr(tap, "_by_interface", counted)
     monkeypatch.setattr(tap, "listening_of", lambda _pid, _name, _proc, there: there)
     monkeypatch.setattr(tap, "interfaces_of", lambda pid, *_: (f"veth{pid}",))
     return found
 
 
-def test_what_did_not_change_is_not_set_again(networks: dict[str, Any]) -> None:
+def test_what_is_watched_follows_the_networks(networks: dict[str, Any]) -> None:
     scene = Scene(FakeRing())
     one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 2))
     networks |= {"1": [80], "2": [80]}
-
-    def discover(now_s: float, *watched: Watched) -> tuple[int, list[str]]:
-        before = networks["sets"]
-        scene.pump._discover(watched, now_s)
-        scene.pump._known = watched
-        return networks["sets"] - before, [str(each.found) for each in watched]
-
-    assert discover(0.0, one, other) == (1, ["(80,)", "(80,)"])
-    assert discover(5.0, one, other)[0] == 0
+    scene.pump._discover((one, other), 0.0)
+    assert (one.found, other.found) == ((80,), (80,))
     networks["2"] = [80, 81]
-    assert discover(10.0, one, other) == (1, ["(80,)", "(80, 81)"])
-    assert discover(15.0, one)[0] == 1
+    scene.pump._discover((one, other), 10.0)
+    assert (one.found, other.found) == ((80,), (80, 81))
+    scene.pump._discover((one,), 15.0)
     assert list(scene.pump._rings) == ["veth1"]
     scene.pump._rings.clear()  # the interface is down
-    assert discover(20.0, one)[0] == 1
+    scene.pump._discover((one,), 20.0)
     assert list(scene.pump._rings) == ["veth1"]
 
 
@@ -480,13 +446,11 @@ def test_what_is_dropped_while_a_child_begins_is_no_sign_of_too_many_packets() -
     scene.tap.child = lambda: scene.child  # type: ignore[method-assign,assignment,return-value]
     assert scene.pump._begin_child(100.0)
     scene.ring.dropped = 5
-    scene.pump._handed.add("lo")
     scene.pump._carry([], 101.0)
     scene.child.said = [{"ports": {}, "packets": 0}]
     scene.pump._carry([], 101.5)
     assert (scene.dropped(), scene.opened) == ([5], [])
     scene.child.said, scene.ring.dropped = [], 7
-    scene.pump._handed.add("lo")
     scene.pump._carry([], 102.0)
     assert (scene.dropped(), len(scene.opened)) == ([7], 1)
 
