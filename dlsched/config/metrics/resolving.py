@@ -6,7 +6,7 @@ A preset is the fields of a source under a name; each may take those of another 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from dlsched.config.metrics.keys import (
     filters_of,
     groups_of,
 )
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, metrics_of, misuse, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, metrics_of, pattern_of
 from dlsched.model.sources import (
     DEFAULT_HTTP_PATH,
     LogPattern,
@@ -203,10 +203,23 @@ def _check(given: Mapping[str, Any]) -> None:
         groups = {name: one for name, one in groups.items() if name not in given.get("failed", ())}
         if not groups:
             raise Contradiction("pattern", "the pattern has no group besides those of `failed`")
-        if wrong := misuse(groups, given.get("step"), when):
-            raise Contradiction(*wrong)
+        _check_groups(groups, given.get("step"), when)
     if given.get("via") is True:
         raise Contradiction("via", "true: give the name of the proxy's container")
+
+
+def _check_groups(groups: Iterable[str], step: str | None, when: tuple[str, str] | None) -> None:
+    """Raise Contradiction where the pattern's groups lack what `step` and `when` need."""
+    metrics = metrics_of(groups)
+    for name in when or ():
+        if name not in metrics:
+            raise Contradiction("when", f"{shown(name)}: the pattern has no such group")
+    if when is not None and metrics <= set(when):
+        raise Contradiction("when", "the pattern has no metric besides these groups")
+    if step in ("carried", "follows") and STEP not in groups:
+        raise Contradiction("step", f"{step}: the pattern has no group named step")
+    if step == "evaluations" and STEP in groups:
+        raise Contradiction("step", "evaluations: the pattern has a group named step")
 
 
 def _metrics(given: Mapping[str, Any]) -> Iterator[Metric]:

@@ -18,7 +18,6 @@ wanted line or series cannot be read gives no number; the next one counts from t
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,18 +33,17 @@ from dlsched.model.units import closest
 from dlsched.runtime.progress.cumulative import (
     IN_TURN,
     Cumulative,
-    Held,
     PageGrowth,
     series_of,
+    sketch,
     without_quickest,
 )
 from dlsched.runtime.progress.page_lines import (
-    MOST_LINES,
     Head,
     Labels,
     Line,
     LineParser,
-    PageFilter,
+    PageReading,
     names_of,
     wanted_lines,
 )
@@ -219,47 +217,6 @@ def unit_of(name: str) -> float:
     return next((unit for suffix, unit in _UNITS_S.items() if base.endswith(suffix)), 1.0)
 
 
-class PageReading:
-    """One page while it arrives: its wanted lines, parsed."""
-
-    def __init__(
-        self, wanted: re.Pattern[bytes], parser: LineParser, names: re.Pattern[bytes] | None = None
-    ) -> None:
-        self._parser = parser
-        self._filter = PageFilter(wanted, self._take, names)
-        self.feed = self._filter.feed
-        self._by_name: defaultdict[str, list[Line]] = defaultdict(list)
-        self._left_out: set[str] = set()
-        self._kept = 0
-
-    @property
-    def left_out(self) -> frozenset[str]:
-        """Names of lines that the filters leave out."""
-        return frozenset(self._left_out)
-
-    @property
-    def named(self) -> set[str]:
-        """Names of the page's other metrics."""
-        return self._filter.named
-
-    def end(self) -> Mapping[str, list[Line]]:
-        """The lines by name; ValueError, in one line, where one of them cannot be read."""
-        self._filter.end()
-        if self._filter.refused is not None:
-            raise ValueError(self._filter.refused)
-        return self._by_name
-
-    def _take(self, raw: bytes) -> None:
-        line = self._parser.parse(raw)
-        if isinstance(line, str):
-            self._left_out.add(line)
-        elif line is not None:
-            self._kept += 1
-            if self._kept > MOST_LINES:
-                raise ValueError(f"more than {MOST_LINES} lines of one metric")
-            self._by_name[line.head.name].append(line)
-
-
 class Pages:
     """The successive pages of one container start."""
 
@@ -287,7 +244,6 @@ class Pages:
         self._parser = LineParser(self._keeps, gauges)
         self._growth = PageGrowth(None if from_end else {})
         self._errors_growth = PageGrowth(None if from_end else {})
-        self._held = Held()
         self._value = Gauge()
         self._target = target
         self._hint = hint
@@ -310,7 +266,7 @@ class Pages:
     def end(self, reading: PageReading, at_s: float) -> PageDelta:
         """What that page adds to the previous one."""
         try:
-            delta = self._read(reading.end(), reading.left_out, at_s)
+            delta = self._read(reading, at_s)
         except ValueError as why:
             problem = f"{why}: {_REMEDY_SERIES}"
             return PageDelta(bad_lines=1, refused=str(why), problem=problem)
@@ -330,12 +286,11 @@ class Pages:
         found = closest(wanted or "", sorted(named))
         return f"; found: {', '.join(found)}: choose one by `name`" if found else ""
 
-    def _read(
-        self,
-        by_name: Mapping[str, list[Line]],
-        left_out: frozenset[str],
-        at_s: float,
-    ) -> PageDelta:
+    def _read(self, reading: PageReading, at_s: float) -> PageDelta:
+        reading.end()
+        if reading.refused is not None:
+            raise ValueError(reading.refused)
+        by_name, left_out = reading.by_name, reading.left_out
         candidates = [
             one
             for one in self._candidates
@@ -406,7 +361,7 @@ class Pages:
             if known[labels]:
                 failed += since.requests
             else:
-                answers.append(self._held.sketch(labels, since, wanted.unit_s))
+                answers.append(sketch(since, wanted.unit_s))
         latency = merge(*answers)
         if not by_label:
             failed = sum(now.since(before).requests for now, before in errors.values())

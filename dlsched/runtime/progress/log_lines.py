@@ -20,7 +20,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, compiled, misuse, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, compiled, pattern_of
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
 from dlsched.model.sources import LabelFilter, Step, When
@@ -244,20 +244,6 @@ class Pattern:
         return numbers
 
 
-def check_pattern(
-    text: str,
-    step: Step | None = None,
-    only: When | None = None,
-    failed: Sequence[LabelFilter] = (),
-) -> Pattern:
-    """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
-    `step` and `only` need."""
-    pattern = Pattern(text, failed)
-    if wrong := misuse(tuple(pattern.groups), step, only):
-        raise ValueError(": ".join(wrong))
-    return pattern
-
-
 def _cut(name: str, line: bytes, start: int, end: int) -> str:
     """Why a part of a number is not read, with the place in the line."""
     read = shown(line[start:end].decode("latin-1"))
@@ -339,7 +325,7 @@ class LogLines:
         has no such group, the number of evaluations. `names`: metrics by the groups that stand for
         them, if those have other names. `failed`: as in `Pattern`. Raises ValueError for an invalid
         pattern."""
-        self._pattern = check_pattern(pattern, step, when, failed)
+        self._pattern = Pattern(pattern, failed)
         self.hides_failures = not failed and not LATENCIES_S.keys().isdisjoint(self._pattern.groups)
         if step is None and STEP not in self._pattern.groups:
             step = "evaluations"

@@ -17,7 +17,6 @@ from dlsched.runtime.progress.log_lines import (
     LogBatch,
     LogLines,
     Pattern,
-    check_pattern,
     duration_s,
     number,
 )
@@ -220,31 +219,29 @@ def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("pattern", "source", "only", "why"),
+    ("pattern", "keys", "why"),
     [
-        ("(?P<acc>.)", "carried", None, "step: carried: the pattern has no group named step"),
-        ("(?P<acc>.)", "follows", None, "step: follows: the pattern has no group named step"),
+        ("(?P<acc>.)", {STEP: "carried"}, "step: carried: the pattern has no group named step"),
+        ("(?P<acc>.)", {STEP: "follows"}, "step: follows: the pattern has no group named step"),
         (
             "(?P<acc>.)(?P<step>.)",
-            "evaluations",
-            None,
+            {STEP: "evaluations"},
             "step: evaluations: the pattern has a group named step",
         ),
-        ("(?P<acc>.)", None, ("at", "of"), "when: 'at': the pattern has no such group"),
+        ("(?P<acc>.)", {WHEN: "at == of"}, "when: 'at': the pattern has no such group"),
         (
             "(?P<at>.)(?P<of>.)",
-            None,
-            ("at", "of"),
+            {WHEN: "at == of"},
             "when: the pattern has no metric besides these groups",
         ),
     ],
 )
 def test_a_pattern_that_lacks_a_group_is_refused(
-    pattern: str, source: Step | None, only: When | None, why: str
+    pattern: str, keys: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ValueError) as raised:
-        check_pattern(pattern, source, only)
-    assert str(raised.value) == why
+        read_sources({PATTERN: pattern, **keys})
+    assert str(raised.value) == f"dlsched.metrics.{why}"
 
 
 @pytest.mark.parametrize(
