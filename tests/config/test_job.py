@@ -689,7 +689,7 @@ def test_an_env_file_that_one_would_wait_for_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     os.mkfifo(tmp_path / "like-proc-kmsg")  # which says that it is a regular file
-    monkeypatch.setattr("dlsched.config.job.stat.S_ISREG", lambda mode: True)
+    monkeypatch.setattr("dlsched.config.text.stat.S_ISREG", lambda mode: True)
     writer = os.open(tmp_path / "like-proc-kmsg", os.O_RDWR)
     try:
         assert env_file_reader(tmp_path)("like-proc-kmsg") == ""

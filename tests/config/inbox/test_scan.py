@@ -337,7 +337,7 @@ def test_what_is_too_big_or_no_text_is_refused(desk: Desk) -> None:
     (desk.folder / "binary.yaml").write_bytes(b"name: \xff\n")
     (desk.folder / "empty.yaml").write_text("")
     assert [entry.problems[0] for entry in desk.settle().rejected] == [
-        "big.yaml: more than 256 KiB, the most that a job file may be",
+        "big.yaml: has more than 256 KiB",
         "binary.yaml:1:7: the byte 0xff is not UTF-8: save the file as UTF-8",
         "empty.yaml:1:1: the file is empty",
     ]
