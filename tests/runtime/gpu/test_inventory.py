@@ -581,16 +581,6 @@ def test_after_its_end_it_asks_no_more(nvml: Stub, seeing: Seeing) -> None:
     assert refused.value.value == pynvml.NVML_ERROR_UNINITIALIZED
 
 
-def test_the_end_does_not_wait_for_a_driver_that_hangs(nvml: Stub, make: Make) -> None:
-    nvml.show(Scenario(TWO, hangs=("*",)))
-    inventory = make(first_wait_s=0.01, wait_s=0.01)
-    inventory.poll(0.0)
-    began_s = time.monotonic()
-    inventory.close()
-    assert time.monotonic() - began_s < 30
-    nvml.show(Scenario(TWO))
-
-
 @pytest.mark.process
 def test_a_program_ends_while_its_driver_hangs(nvml_stub: Stub) -> None:
     nvml_stub.show(Scenario(TWO, hangs=("*",)))

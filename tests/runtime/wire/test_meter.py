@@ -134,28 +134,6 @@ def test_the_head_alone_is_no_first_byte() -> None:
     assert ms(report, "gaps") == (1, 30.0), "the end of the chunks is no token"
 
 
-def test_a_head_in_many_packets_is_put_together() -> None:
-    talk = Talk().opens()
-    talk.asks(1, GET)
-    for at, byte in enumerate(answer()):
-        talk.answers(10 + at, bytes([byte]))
-    report = counted(talk)
-    end = 10 + len(answer()) - 1
-    assert (ms(report), ms(report, "first")) == ((1, end - 1.0), (1, end - 5.0))
-
-
-def test_chunks_are_followed_through_any_cut() -> None:
-    body = CHUNKED + chunk(b"a" * 300) + b"5;name=x\r\nhello\r\n" + b"0\r\nTrailer: b\r\n\r\n"
-    for at in range(1, len(body)):
-        talk = Talk().opens()
-        talk.asks(1, GET)
-        talk.answers(5, body[:at])
-        talk.answers(9, body[at:])
-        report = counted(talk, snap=whole)
-        first = 4.0 if at > len(CHUNKED) + 5 else 8.0
-        assert (ms(report), ms(report, "first")) == ((1, 8.0), (1, first)), at
-
-
 def test_a_large_chunk_is_skipped_by_its_size() -> None:
     talk = Talk().opens()
     talk.asks(1, GET)
@@ -203,30 +181,6 @@ def test_one_chunk_of_which_the_end_is_cut_off_ends_with_the_connection() -> Non
     talk.server_ends(60)
     report = counted(talk)
     assert (report["whole"]["count"], report["lost"]) == (0, 1), "it may not be all"
-
-
-@pytest.mark.parametrize(
-    ("method", "status"), [("HEAD", "200 OK"), ("GET", "204 No"), ("GET", "304 Not Modified")]
-)
-def test_an_answer_without_a_body_ends_with_its_head(method: str, status: str) -> None:
-    talk = Talk().opens()
-    for turn in range(2):
-        talk.asks(100 * turn + 1, GET.replace(b"GET", method.encode()))
-        talk.answers(100 * turn + 5, answer(b"", status, length=500))
-    report = counted(talk)
-    assert ms(report) == ms(report, "first") == (2, 8.0)
-
-
-def test_an_answer_until_the_close_ends_with_it() -> None:
-    talk = Talk().opens()
-    talk.asks(1, GET)
-    talk.answers(5, UNTIL_CLOSE + b"some")
-    talk.answers(9, b"more")
-    talk.server_ends(20)
-    report = counted(talk)
-    assert (ms(report), ms(report, "first"), ms(report, "gaps")) == (
-        (1, 19.0), (1, 4.0), (1, 4.0),
-    )  # fmt: skip
 
 
 def test_a_body_of_gigabytes_is_not_whole_at_its_first_packet() -> None:
@@ -279,29 +233,6 @@ def test_an_upload_counts_from_its_last_byte() -> None:
     talk.asks(900, b"x" * 1000)
     talk.answers(950, answer())
     assert ms(counted(talk)) == (1, 50.0)
-
-
-def test_a_request_in_many_packets_counts_from_its_last_byte() -> None:
-    for text in (GET, post(5, b"hello"), b"GET http://a:1/x?y HTTP/1.0\r\n\r\n"):
-        talk = Talk().opens()
-        for turn in (0, 1000):
-            for at, byte in enumerate(text):
-                talk.asks(turn + at, bytes([byte]))
-            talk.answers(turn + 600, answer())
-        report = counted(talk)
-        assert ms(report) == (2, 2.0 * (600 - len(text) + 1)), text
-        assert report["arrivals"] == 2
-
-
-def test_an_answer_of_1xx_is_none() -> None:
-    talk = Talk().opens()
-    talk.asks(1, post(5, extra="Expect: 100-continue\r\n"))
-    talk.answers(1.02, b"HTTP/1.1 100 Continue\r\n\r\n")
-    talk.asks(3, b"hello")
-    talk.answers(7, b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 102 P\r\n\r\n")
-    talk.answers(13, answer())
-    report = counted(talk)
-    assert ms(report) == ms(report, "first") == (1, 10.0)
 
 
 def test_an_upload_answered_early_is_not_measured() -> None:
@@ -483,16 +414,6 @@ def test_a_connection_that_ends_before_the_answer_fails(said: bytes, end: str) -
     talk.client_ends(10)
     report = counted(talk)
     assert (report["whole"]["count"], report["whole"]["errors"], report["lost"]) == (0, 1, 0)
-
-
-def test_an_end_after_the_answer_is_no_failure() -> None:
-    for end in ("client_resets", "server_resets", "server_ends", "client_ends"):
-        talk = Talk().opens()
-        talk.asks(1, GET)
-        talk.answers(5, answer())
-        getattr(talk, end)(9)
-        report = counted(talk)
-        assert (ms(report), report["whole"]["errors"], report["lost"]) == ((1, 4.0), 0, 0)
 
 
 def test_a_reset_while_the_end_is_unseen_is_lost() -> None:
@@ -716,31 +637,6 @@ def test_a_request_whose_answer_was_missed_does_not_go_on_in_the_next_one() -> N
     talk.asks(40, GET)
     report = counted(talk)
     assert (report["whole"]["count"], report["lost"]) == (0, 1)
-
-
-def test_runs_of_missing_packets_invent_nothing() -> None:
-    packets = talk_of_uploads().packets
-    for begin in range(len(packets)):
-        for end in range(begin + 1, len(packets)):
-            measured = Measured()
-            measured.feed(packets[:begin] + packets[end:])
-            report = measured.report()
-            count = report["whole"]["count"]
-            assert 1e3 * report["whole"]["sum"] == pytest.approx(17.0 * count), (begin, end)
-            first = report["first"]
-            assert 1e3 * first["sum"] == pytest.approx(10.0 * first["count"]), (begin, end)
-
-
-def test_packets_that_change_places_invent_nothing() -> None:
-    packets = talk_of_uploads().packets
-    for at in range(len(packets) - 1):
-        one, other = packets[at], packets[at + 1]
-        changed = [Packet(one.ns, other.data, other.to_server, other.payload)]
-        changed += [Packet(other.ns, one.data, one.to_server, one.payload)]
-        measured = Measured()
-        measured.feed([*packets[:at], *changed, *packets[at + 2 :]])
-        report = measured.report()
-        assert report["whole"]["count"] >= 2 or report["lost"], at
 
 
 def test_sequence_numbers_pass_their_end() -> None:

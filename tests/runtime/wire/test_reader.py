@@ -165,15 +165,6 @@ def test_rates_are_of_the_time_that_was_measured() -> None:
     assert reader.fact(62.0, judges=True).requests_per_s == 50.0
 
 
-def test_a_rate_is_of_what_reports_cover() -> None:
-    socket = Socket(traffic=[traffic(hundred(0.01))], at_s=0.0)
-    reader = reader_of(socket)
-    reader.read(4.0)
-    socket.reports = False
-    reader.read(4.9)
-    assert reader.fact(4.9, judges=True).requests_per_s == 25.0
-
-
 def test_what_no_report_will_cover_is_in_the_fact_once() -> None:
     socket = Socket(traffic=[traffic(hundred(0.01))])
     reader = reader_of(socket)
@@ -306,19 +297,6 @@ def test_sockets_decide_over_times_of_the_same_answers(
         reader.beside([Report(1.0, latency=own)], 1.0)
         reader.fact(1.0, judges=False)
         assert reader.decides is (yields and decides)
-
-
-def test_sockets_decide_soon_after_a_change() -> None:
-    socket = Socket()
-    reader = reader_of(socket, yields=True)
-    for now_s, seconds in ((0.0, 0.01), (10.0, 0.01), (20.0, 0.01), (41.0, 0.06)):
-        count = 100 if seconds > 0.05 else 700
-        socket.traffic = [traffic(from_latencies([seconds] * count))]
-        reader.read(now_s)
-        reader.beside([Report(now_s, latency=from_latencies([0.01] * count))], now_s)
-        fact = reader.fact(now_s, judges=False)
-    assert fact.reported_s is None, "of a minute it is less than a twentieth"
-    assert reader.decides
 
 
 def second(reader: WireReader, socket: Socket, now_s: float, at_sockets: Any, own: Any) -> None:

@@ -21,7 +21,7 @@ from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap
 from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
 from dlsched.runtime.wire.networks import Network, Networks
-from dlsched.runtime.wire.process import ANSWER_S, READS_MAX, START_S, Child, is_whole
+from dlsched.runtime.wire.process import ANSWER_S, START_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
@@ -113,14 +113,6 @@ class Scene:
 
     def dropped(self) -> list[int]:
         return [one.dropped for one in self.watched.take(0.0)]
-
-
-def test_dropped_packets_are_reported_once() -> None:
-    scene = Scene(FakeRing(dropped=7))
-    scene.tick()
-    assert scene.dropped() == [7]
-    scene.tick()
-    assert scene.dropped() == []
 
 
 @pytest.fixture
@@ -284,13 +276,6 @@ def test_a_container_with_many_ports_keeps_out_no_other() -> None:
     assert id(few) not in problems
 
 
-def test_a_port_that_seems_to_be_of_two_is_of_neither() -> None:
-    scene, problems = Scene(FakeRing()), dict[int, str | None]()
-    one, other = watched_on(scene, (80, 81)), watched_on(scene, (80,))
-    assert _by_interface((one, other), problems) == {"lo": {81: one}}
-    assert problems[id(one)] == problems[id(other)] == "port 80 on lo seems to be of two containers"
-
-
 def test_a_number_is_never_of_another_container() -> None:
     scene = Scene(FakeRing())
     scene.pump._numbers = {}
@@ -375,15 +360,6 @@ def test_what_a_child_did_not_report_before_its_end_is_missed_once() -> None:
     scene.pump._ticks.append(7.25)
     scene.pump._take({"ports": {}, "packets": 9})
     assert times() == (2.5, 4.75)
-
-
-def test_a_report_asked_for_before_it_began_covers_nothing() -> None:
-    one = Scene(FakeRing()).watched
-    one.begins(5.0)
-    one.covers(4.9)
-    one.covers(6.0)
-    one.take(0.0)
-    assert (one.covered_s, one.missed_s) == (1.0, 5.0)
 
 
 @pytest.mark.timed
@@ -496,14 +472,6 @@ def test_a_child_that_takes_nothing_is_waited_for_as_long_as_it_may_take_to_begi
     with child("import signal\nsignal.pause()") as one:
         one.patience_s = 0.0
         assert not one.send(BLOCK, 0, bytes(most))
-
-
-@pytest.mark.process
-def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlsched.runtime.wire.process.LINES_MAX", 10**9)
-    with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
-        most = READS_MAX * LINE_BYTES_MAX // len(b'{"ports":{}}\n')
-        assert all(len(list(one.reports())) <= most for _ in range(50))
 
 
 @pytest.mark.process
