@@ -21,7 +21,7 @@ from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
-from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader, WireReading
+from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
@@ -385,7 +385,7 @@ class Watch:
             self._problem = problem
 
     def _read_wire(
-        self, wire: WireReader, measured: WireReading, now_s: float, problem: str | None
+        self, wire: WireReader, measured: SourceReading, now_s: float, problem: str | None
     ) -> str | None:
         """Take in what was measured at its sockets, unless it reports its latencies itself; returns
         the problem to show."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
 from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS
 from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import BAND_RATIO, LatencyTarget
+from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
@@ -47,18 +48,6 @@ _MISSED = 2
 """Times that a dropped packet can leave out: that of its own answer and, where no further request
 follows, that of the next one; or the gaps before and after it. It may be of any port."""
 _KINDS_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class WireReading:
-    """What one read found."""
-
-    reports: tuple[Report, ...] = ()
-    """Latencies of the kind that the target is about."""
-    problem: str | None = None
-    """Why its sockets are not measured now, in one line."""
-    hides_failures: bool = False
-    """Whether it cannot be known which answers are failures: in TLS and unknown protocols."""
 
 
 class WireReader:
@@ -135,7 +124,7 @@ class WireReader:
         """`_open` of the ports that are watched now."""
         return [self._open[port] for port in self._watched.found if port in self._open]
 
-    def read(self, now_s: float) -> WireReading:
+    def read(self, now_s: float) -> SourceReading:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
@@ -171,7 +160,7 @@ class WireReader:
         self._whole = whole and now_s - self._heard_s < SILENT_S
         if self._whole:
             reports += self._silent(now_s)
-        return WireReading(tuple(reports), problem, self._opaque)
+        return SourceReading(tuple(reports), problem=problem, hides_failures=self._opaque)
 
     def _silent(self, now_s: float) -> Iterator[Report]:
         """An empty report of each port that is measured, and on which nothing happens."""

@@ -292,7 +292,7 @@ class _Pump:
     def _take(self, report: dict[str, Any]) -> None:
         """Keep a line of a report, if all of it is right. Raises BadLine."""
         found = [
-            (one, port, checked(counted))
+            (one, port, checked(port, counted))
             for number, (one, port) in self._numbers.items()
             if (counted := report["ports"].get(str(number))) is not None
         ]
