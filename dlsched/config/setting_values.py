@@ -22,14 +22,14 @@ def _folder(value: object) -> Path:
     return Path(written)
 
 
-def cores_or(*words: str, low: float) -> Reader:
+def cores_or(*names: str, low: float) -> Reader:
     """A number of cores, or one of these words."""
 
     def read(value: object) -> str | float:
-        if isinstance(value, str) and value in words:
+        if isinstance(value, str) and value in names:
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{kind(value)} is not {', '.join(words)} or a number of cores")
+            raise ValueError(f"{kind(value)} is not {', '.join(names)} or a number of cores")
         if not low <= value <= CORES_MAX:
             raise ValueError(f"{value:g} is out of bounds: {low:g} to {CORES_MAX:g} cores")
         return float(value)
