@@ -317,7 +317,7 @@ def _page_truth(series: Sequence[Series], unit_s: float, kind: str, baseline: bo
 def _read_pages(numbers: Callable[[PageDelta], Numbers], drawn: Drawn) -> Iterator[Numbers | str]:
     pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
     for number, part in enumerate(drawn.parts):
-        delta = pages.take(part.given, START_S + number, AGE_S + number)
+        delta = pages.take(part.given, START_S + number)
         refused = delta.problem or delta.refused or ("a bad line" if delta.bad_lines else None)
         yield refused or numbers(delta)
 

@@ -105,7 +105,7 @@ def read_pages(data: bytes) -> str:
     )
     found = []
     for turn, page in enumerate(data[3:].split(_NEXT)):
-        delta = whole.take(page, float(turn), 60.0)
+        delta = whole.take(page, float(turn))
         reading, size = pieces.begin(), _PIECES[turn % len(_PIECES)]
         for start in range(0, len(page), size):
             reading.feed(page[start : start + size])
