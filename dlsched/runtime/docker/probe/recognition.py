@@ -108,12 +108,12 @@ def _stacks(presets: Presets) -> Iterator[Stack]:
         for source in sources:
             images, derived = tuple(fields.get("image", ())), preset.keys.base is not None
             if isinstance(source, MetricsEndpoint) and source.metrics and source.via is None:
-                yield Stack(name, images, derived, source, None, *read_by(source))
+                yield Stack(name, images, derived, source, None, *_read_by(source))
             elif isinstance(source, LogPattern):
                 yield Stack(name, images, derived, None, source)
 
 
-def read_by(endpoint: MetricsEndpoint) -> tuple[re.Pattern[bytes], re.Pattern[bytes] | None]:
+def _read_by(endpoint: MetricsEndpoint) -> tuple[re.Pattern[bytes], re.Pattern[bytes] | None]:
     """A line of the endpoint's metrics, and one that must stand beside them."""
     candidates = [Candidate(one) for one in endpoint.metrics]
     beside = {name for one in candidates for name in one.beside}

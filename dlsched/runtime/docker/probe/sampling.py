@@ -29,10 +29,9 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_in,
 )
-from dlsched.runtime.docker.probe import proxied, recognition
+from dlsched.runtime.docker.probe import recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, Probed
-from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
-from dlsched.runtime.docker.probe.recognition import PageExtract
+from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
 from dlsched.runtime.docker.reading import locate, wall_s
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
@@ -111,13 +110,11 @@ def probe(
         if one.get("State") == "running" and one.get("Id") not in options.left_out
     ]
     chosen = _chosen(listed, options.names)
-    known = Known(recognition.stacks_of(presets), proxied.proxies_of(presets))
-    # A proxy that was not asked for may count the requests of those that were.
-    beside = [one for one in listed if one not in chosen and known.is_proxy(str(one.get("Image")))]
+    stacks = recognition.stacks_of(presets)
     gate = threading.BoundedSemaphore(ENGINE_CALLS)
     samples = [
-        _Sample(engine, gate, str(one["Id"]), _name(one), known, options, managed or {}, now_s)
-        for one in [*chosen, *beside]
+        _Sample(engine, gate, str(one["Id"]), _name(one), stacks, options, managed or {}, now_s)
+        for one in chosen
     ]
     until_s = now_s() + WHOLE_S
     held = begin(_held_on_gpus, "probe-gpus")
@@ -135,18 +132,13 @@ def probe(
     on_gpus: Mapping[str, int] = {}
     with suppress(TimeoutError, DlschedError):
         on_gpus = held.result(max(0.0, until_s - now_s()))
-    pages = [page for one in samples if (page := one.proxied) is not None]
-    found = [
-        proxied.through(one.found, one.alias, pages, known.proxies)
-        for one in samples[: len(chosen)]
-    ]
     whole = [
         replace(
-            one,
-            gpu_memory_bytes=on_gpus.get(one.container_id),
-            host=None if one.ports is None else use,
+            one.found,
+            gpu_memory_bytes=on_gpus.get(one.found.container_id),
+            host=None if one.found.ports is None else use,
         )
-        for one in found
+        for one in samples
     ]
     return tuple(sorted(whole, key=lambda one: one.name))
 
@@ -218,7 +210,7 @@ class _Sample:
         gate: threading.BoundedSemaphore,
         container_id: str,
         name: str,
-        known: Known,
+        stacks: Sequence[Stack],
         options: ProbeOptions,
         managed: Mapping[str, str],
         now_s: Callable[[], float],
@@ -226,8 +218,7 @@ class _Sample:
         self._engine = engine
         self._watched: Watched | None = None
         self._gate = gate
-        self._known = known
-        self._stacks = known.stacks
+        self._stacks = stacks
         self._options = options
         self._managed = managed
         self._now_s = now_s
@@ -237,10 +228,6 @@ class _Sample:
         """A moment, and the CPU time then."""
         self._again: _Reader | None = None
         """Reads the page once more."""
-        self.alias: str | None = None
-        """Its name at proxies, where that is not the container's."""
-        self.proxied: ProxyPage | None = None
-        """What it counted of others, where it is a proxy."""
         self.begun_s = now_s()
         self.found = Probed(
             name, container_id, "", None, unread="the container did not answer in time"
@@ -272,7 +259,6 @@ class _Sample:
             one = inspected(body)
             labels = labels_in(body)
             self._forbids_wire = forbids_wire(labels)
-            self.alias = proxied.alias_of((body.get("Config") or {}).get("Labels") or {})
         except (DlschedError, ValueError, TypeError) as error:
             self.found = replace(self.found, unread=one_line(error))
             return
@@ -305,32 +291,24 @@ class _Sample:
         self.found = replace(self.found, memory_bytes=read.memory_bytes, ports=ports)
         if self._options.tap is not None and ports and not self._forbids_wire:
             asked = {
-                stack.endpoint.http_path for stack in self._known.all if stack.endpoint is not None
+                stack.endpoint.http_path for stack in self._stacks if stack.endpoint is not None
             }
             self._watched = self._options.tap.watch(
                 one.pid, one.container_id, paths=sorted({*asked, *recognition.METRICS_PATHS})
             )
 
     def _used(self) -> tuple[float, float] | None:
-        """The moment, and its CPU time: of the kernel, or else of the engine."""
-        if self._group is not None:
-            used = self._group.read().usage_core_s
-            return None if used is None else (self._now_s(), used)
-        with suppress(DlschedError, KeyError, TypeError, ValueError):
-            with self._gate:
-                stats = self._engine.stats(self.found.container_id)
-            return self._now_s(), float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
-        return None
+        """The moment, and its CPU time; None: the kernel does not say."""
+        used = None if self._group is None else self._group.read().usage_core_s
+        return None if used is None else (self._now_s(), used)
 
     def _read_page(self, one: Inspected, body: Body) -> str | None:
         """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
         why = "the container listens on no port" if self.found.ports == () else None
-        every = self._known.all
         exposed = recognition.exposed_ports(body)
-        asked = every if self._known.is_proxy(one.image) else self._stacks
         listening = None if self.found.ports is None else {at.port for at in self.found.ports}
-        to_ask = recognition.ports_to_ask(listening, exposed, one.image, asked)
+        to_ask = recognition.ports_to_ask(listening, exposed, one.image, self._stacks)
         for turn, (port, paths) in enumerate(to_ask):
             try:
                 address = self._address(one, port)
@@ -342,7 +320,7 @@ class _Sample:
                 if left_s <= 0.0:
                     return why or f"no answer within {HTTP_S:g} s"
                 within_s = min(left_s, ANSWER_S, max(PORT_S, left_s / (len(to_ask) - turn)))
-                extract = PageExtract(every)
+                extract = PageExtract(self._stacks)
                 try:
                     fetch(address, port, path, extract.feed, within_s)
                 except Unanswered as error:
@@ -351,8 +329,6 @@ class _Sample:
                         break  # another path of the same port answers no better
                     continue
                 if lines := extract.lines():
-                    if self._known.reports(lines) and extract.refused is None:
-                        self.proxied = ProxyPage(self.found.name, address, port, path, lines)
                     self._recognise(one, address, port, path, lines)
                     if extract.refused is not None:
                         self._again = None
@@ -383,12 +359,7 @@ class _Sample:
             preset = speakers[0].preset
             typical = port in endpoint.ports and path == endpoint.http_path
             sources = (preset,) if typical else recognition.options_of(preset, port, path, None)
-            self.found = replace(
-                self.found,
-                preset=preset,
-                sources=sources,
-                others=tuple(stack.preset for stack in speakers[1:]),
-            )
+            self.found = replace(self.found, preset=preset, sources=sources)
             endpoint = replace(endpoint, ports=(port,), http_path=path)
         else:
             names = recognition.histograms(page)
@@ -454,7 +425,6 @@ class _Sample:
             sources=(stack.preset,),
             reading=reading,
             unread=None,
-            others=(),
             histograms=(),
         )
 
@@ -482,8 +452,6 @@ class _Sample:
             self.found = replace(self.found, cpu_cores=cores)
         if self._group is not None:
             self._group.close()
-        if self.proxied is not None:
-            self._end_proxied(self.proxied)
         self._end_again()
         if self._watched is not None:
             self._end_times(self._watched)
@@ -517,15 +485,6 @@ class _Sample:
             if delta.latency is not None and delta.latency.count:
                 reading = recognition.latency_reading(delta.latency, over_s)
                 self.found = replace(self.found, reading=reading, unread=None)
-
-    def _end_proxied(self, page: ProxyPage) -> None:
-        extract = PageExtract(self._known.proxies)
-        over_s = self._now_s() - self.begun_s
-        with suppress(Unanswered):
-            fetch(page.address, page.port, page.path, extract.feed, AGAIN_S)
-            lines = extract.lines()
-            if extract.refused is None:
-                self.proxied = replace(page, second=lines, over_s=over_s)
 
 
 def _by_labels(labels: Mapping[str, str]) -> str | None:
