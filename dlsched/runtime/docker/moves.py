@@ -54,8 +54,6 @@ class Moves:
     watches: Watches
     gpu_names: Callable[[tuple[str, ...]], str]
     """Readable names of UUIDs."""
-    bars: Callable[[Inspected], str | None]
-    """Why nothing can be done to a container now, moves apart."""
     winding_up: bool = False
     """Whether the agent ends: early moves go back, and none begins."""
     _lost: Callable[[str, str], Path | None] = lambda *_: None
@@ -321,11 +319,13 @@ class Moves:
             return f"it is {described.state}"
         if self.winding_up:
             return "dlsched is ending"
-        if (operation := self.operation(described.job, self.instance.clock.now_s())) is not None:
+        now_s = self.instance.clock.now_s()
+        updating = self.machine.of(described.container_id).bars(now_s)
+        if (operation := self.operation(described.job, now_s) or updating) is not None:
             return f"operation under way: {operation}"
         if self.holds(described.job):
             return "the old container of an earlier move is not removed yet"
-        return self.bars(described)
+        return self.machine.held
 
 
 def _heir_of(listing: Listing, job: str, old: Inspected) -> Inspected | None:
