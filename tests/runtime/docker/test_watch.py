@@ -42,6 +42,7 @@ from dlsched.runtime.docker.reading import (
 )
 from dlsched.runtime.docker.watch import READ_ALL_S, UNTARGETED, Watch, Watches
 from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.originals import EngineLimits
 from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
@@ -502,7 +503,7 @@ def test_limits_that_somebody_else_changed_are_seen_later(group: Group) -> None:
     assert (fact.usage_core_s, fact.actual) == (9.0, Limits(0.37))
     assert watch.fact(1.0 + READ_ALL_S, None)[0].actual == Limits(0.5)
     (folder / "cpu.cfs_quota_us").write_text("60000\n")
-    watch.take(replace(watch.described, quota_us=60_000), 6.5)
+    watch.take(replace(watch.described, limits=EngineLimits(quota_us=60_000)), 6.5)
     assert watch.fact(6.5, None)[0].actual == Limits(0.6), "the engine said so"
 
 
