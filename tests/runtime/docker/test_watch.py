@@ -466,7 +466,7 @@ def test_own_containers_are_idle_where_there_is_an_idle_class(
 
 @ON_V2
 def test_a_weight_is_reported_as_the_shares_it_was_given_for(group: Group) -> None:
-    watch, folder = group(shares=512)
+    watch, folder = group(limits=EngineLimits(shares=512))
     weight = folder / "cpu.weight"
     assert watch.fact(1.0, None)[0].cpu_shares == 512  # weight 20, as the engine said
     for given, of_kernel in ((2000, 77), (3000, 3)):  # however a runtime makes weights of shares
@@ -481,9 +481,9 @@ def test_a_weight_is_reported_as_the_shares_it_was_given_for(group: Group) -> No
 
 @ON_V2
 def test_shares_from_before_the_idle_class_do_not_explain_later_weights(group: Group) -> None:
-    _, folder = group(shares=512)
+    _, folder = group(limits=EngineLimits(shares=512))
     (folder / "cpu.idle").write_text("0\n")
-    watch, _ = group(shares=512)
+    watch, _ = group(limits=EngineLimits(shares=512))
     for idle, weight, shares in ((1, 0, None), (0, 100, older_shares(100))):
         watch.doubt()
         if idle:
