@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import APIError
 
 from dlsched.config.metrics.loading import load_presets
 from dlsched.model.actions import Start
@@ -310,28 +308,6 @@ def test_of_many_that_are_left_alone_only_the_number_is_told(
     assert seen(listings) == set()
     assert len(listings.last.left_alone) == REASONS_MOST + 1
     assert left_alone(listings)[-1] == "3 more containers are left alone"
-
-
-@pytest.mark.engine
-@pytest.mark.gate
-def test_a_container_of_a_committed_image_is_nobodys_but_a_job_of_it_is_ours(rig: Rig) -> None:
-    first = rig.start(job_spec("first"))
-    tag = f"dlsched-test/{secrets.token_hex(4)}"
-    other = None
-    try:
-        rig.client.commit(first.container_id, tag, "1")
-        other = rig.client.create_container(f"{tag}:1", list(SLEEP))["Id"]
-        rig.client.start(other)
-        rig.apply(Start(job_spec("second", image=f"{tag}:1"), Limits(0.5), 1024))
-        seen = rig.until(lambda s: fact(s, "second") is not None and not s.begun)
-        assert {one.job for one in seen.containers} == {"first", "second"}
-        assert fact(seen, "first") is not None
-        assert other not in {one.container_id for one in seen.containers}
-    finally:
-        rig.close()
-        with suppress(APIError):
-            rig.client.remove_container(other, force=True)
-        rig.client.remove_image(f"{tag}:1", force=True)  # a test beside may use it
 
 
 @pytest.mark.engine

@@ -217,25 +217,6 @@ def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, othe
     assert len(begins_of(other.log())) == 4
 
 
-HOSTILE = {
-    "pipe": ("os.mkfifo('/ckpt/pipe')", "'pipe' is a named pipe, which is not carried"),
-    "size": ("open('/ckpt/big', 'wb').truncate(1 << 30)", "the archive is larger than 16 MiB"),
-}
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_hostile_is_not_packed_and_the_job_goes_on(node: Node, what: str) -> None:
-    act, why = HOSTILE[what]
-    before = node.start(node.spec(when_asked=f"{act}; {SAVES}"))
-    node.leave()
-    state = node.until(LeavingPhase.REFUSED)
-    assert state is not None
-    assert why in state.why
-    assert state.why.startswith("moved back: the job's checkpoint cannot be handed over: ")
-    assert node.runs_again().container_id == before.container_id
-    assert list(node.archive.parent.glob("*.tar*")) == []
-
-
 @pytest.mark.parametrize("what", ["missing", "noise", "hostile"])
 def test_what_cannot_be_unpacked_leaves_nothing(node: Node, what: str) -> None:
     if what == "noise":
