@@ -120,7 +120,7 @@ def own_name(rig: Rig) -> str:
 @pytest.mark.gate
 def test_a_job_goes_on_in_a_new_container_from_its_checkpoint(rig: Rig, folder: Path) -> None:
     spec = trains(folder, at_start='open("/scratch/kept", "a").write("x")')
-    volumes = (*spec.container.volumes, "/scratch")  # which only the old container knows
+    volumes = (*spec.container.volumes, ":/scratch")  # which only the old container knows
     spec = replace(spec, container=replace(spec.container, volumes=volumes))
     before = started(rig, spec, folder)
     old = rig.client.inspect_container(before.container_id)
