@@ -36,8 +36,6 @@ from dlsched.runtime.machine.move import (
     describe,
 )
 
-LOOKED_S = 600.0
-
 _OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
 
 
@@ -149,7 +147,8 @@ class Moves:
 
     def find(self, listing: Listing, now_s: float) -> None:
         """Note the moves that an earlier agent began: containers that are set aside, and jobs that
-        it asked to save themselves and that may have ended because of that. Changes nothing."""
+        it asked to save themselves and that may have ended because of that. What it asked of one
+        that runs on is withdrawn."""
         if listing is self._last_listing and not any(self._moves):
             return
         there, first = listing.all, self._last_listing is None
@@ -166,7 +165,7 @@ class Moves:
                 away = self._departure_of(one) if aside else None
                 self.turn(one.job, partial(Turn.find, one=one, departure=away), now_s)
             elif asked:
-                self.turn(one.job, Turn.stale)
+                self.turn(one.job, Turn.withdraw)
         if first:
             for left in list(self.machine.jobs.values()):
                 if left.move is None and left.departure is not None and left.departure.over:
@@ -276,11 +275,8 @@ class Moves:
         self.turn(job, partial(Turn.change, held=self.holds(job), cleared=True))
 
     def has_volume(self, job: str) -> bool:
-        brought, now_s = self.arrivals.of(job), self.instance.clock.now_s()
-        has = brought is not None and brought.filled and not brought.file
-        if has and now_s - self.machine.job(job).inspected_s >= LOOKED_S:
-            self.turn(job, Turn.inspect_volume)
-        return has
+        brought = self.arrivals.of(job)
+        return brought is not None and brought.filled and not brought.file
 
     def ended_with_engine(self, job: str) -> bool:
         described = self.watches.of_job(job)

@@ -216,10 +216,6 @@ class Job:
     """Its last start, until a listing shows that it is done."""
     forsaken: frozenset[str] = frozenset()
     """Old containers of moves, as long as they are there, since the job is being removed."""
-    asked_in_vain: bool = False
-    """Whether an earlier agent asked it to save itself, without effect."""
-    inspected_s: float = -math.inf
-    """When its volume, which anybody can remove, was last inspected."""
     started_s: float = -math.inf
     """When its container was last started again."""
 
@@ -269,9 +265,6 @@ class Turn:
 
     def settle(self, listing: Listing) -> None:
         """Forget what is over: a start that is shown to be done, and a failure of long ago."""
-        if self.job.asked_in_vain:
-            self.job = replace(self.job, asked_in_vain=False)
-            self._beside("withdraw")
         if self.job.start is not None and starts.is_shown(self.job.start, listing):
             self.forget_start()
         if self.job.given_up is not None and self.now_s >= self.job.given_up[0]:
@@ -306,18 +299,13 @@ class Turn:
         if not self.job.forsaken.issubset(there):
             self.job = replace(self.job, forsaken=self.job.forsaken.intersection(there))
 
-    def stale(self) -> None:
-        """Withdraw what an earlier agent asked of it, with the next step."""
-        self.job = replace(self.job, asked_in_vain=True)
+    def withdraw(self) -> None:
+        """Withdraw what an earlier agent asked of it, without effect."""
+        self._beside("withdraw")
 
     def sweep(self) -> None:
         """Remove the volumes of its earlier moves."""
         self._beside("sweep")
-
-    def inspect_volume(self) -> None:
-        """Find out whether its present volume is there, as `sweep` notices that it is gone."""
-        self.job = replace(self.job, inspected_s=self.now_s)
-        self.sweep()
 
     def start_again(self, container: str) -> None:
         """Start its container, which has ended, again."""
@@ -474,7 +462,7 @@ class Turn:
     ) -> None:
         """It is where it was; what was asked of it is withdrawn. `phase`: of one that leaves."""
         move = self._move
-        self._beside("withdraw")
+        self.withdraw()
         self.job = replace(self.job, move=None)
         if move.departure is not None:
             self._stays(move.departure, phase, why)
