@@ -49,14 +49,6 @@ def test_of_one_that_somebody_else_made_the_words_are_read(tmp_path: Path) -> No
     assert seen.actual.gpu_share is None
 
 
-def test_of_one_of_ours_without_a_label_the_words_are_read_too(tmp_path: Path) -> None:
-    """An older agent's: what it holds would be given away once more."""
-    older = replace(OWN, gpus=("all",), gpu_access=GpuAccess.LEGACY)
-    assert with_gpus(FACT, older, DEVICES, blind(), tmp_path).gpus == ("GPU-a", "GPU-b")
-    gone = replace(OWN, gpus=("GPU-gone",))
-    assert with_gpus(FACT, gone, DEVICES, blind(), tmp_path).gpus == ("GPU-gone",)
-
-
 def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
     seen = with_gpus(FACT, OWN, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {"devices": "CDI", "cpu": "the engine"}

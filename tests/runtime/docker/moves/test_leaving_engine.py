@@ -16,7 +16,7 @@ import pytest
 from docker.errors import APIError
 
 from dlsched.model.actions import Remove, Start
-from dlsched.model.facts import ContainerFact, ContainerState, Observation
+from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
@@ -305,30 +305,6 @@ def test_a_job_that_had_not_left_for_certain_comes_back(
             not read_allotment(job_dir(node.rig.options.state_dir, "trains")).checkpoint_wanted
         )
     )
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["with its file", "without its file"])
-def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node, kept: bool) -> None:
-    before = node.start(node.spec())
-    node.left()
-    node.rig.reopen()
-    if kept:
-        node.jobs.keep_away({"trains": node.archive}, lambda *_: None)
-    else:
-        node.jobs.keep_away({}, lambda job, _: node.archive if job == "trains" else None)
-
-    def listed(seen: Observation) -> bool:
-        assert seen.containers == ()
-        return seen.engine_ok
-
-    for _ in range(20):
-        node.rig.until(listed)
-    aside = set_aside_name(node.rig.options.instance, "trains")
-    assert names(node.rig) == {aside: "exited"}
-    assert node.archive.exists()
-    node.jobs.give_back("trains")
-    assert node.runs_again().container_id == before.container_id
-    node.rig.until(lambda _: not node.archive.exists())
 
 
 @pytest.mark.parametrize("at", ["create", "unpack", "filled"])
