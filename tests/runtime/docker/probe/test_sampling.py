@@ -353,12 +353,6 @@ def test_sockets_that_are_not_read_cost_no_other_reading(
     assert one.unread == f"the container's sockets are not measured: {why}"
 
 
-def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
-    pages.append(lambda *_: page(40))
-    (one,) = probed(PlayedEngine(body(1))).values()
-    assert (one.ports, one.where) == (None, "port 8000")
-
-
 def test_a_port_bound_inside_the_container_says_where(
     pages: list[Fetch], listens: dict[str, list[ListeningSocket]]
 ) -> None:
