@@ -20,7 +20,7 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_of,
 )
-from dlsched.runtime.docker.identity.own import own_containers
+from dlsched.runtime.docker.instance import own_containers
 
 SPEC = JobSpec(
     "job",
