@@ -140,7 +140,7 @@ class Moves:
         if now_s < until_s:
             return Outcome(action, "failed", f"{why}; next try in {until_s - now_s:.0f} s")
         if described.state is not ContainerState.RUNNING or self.winding_up:
-            why = str(AGENT_ENDS) if self.winding_up else f"it is {described.state}"
+            why = AGENT_ENDS if self.winding_up else f"it is {described.state}"
             return Outcome(action, "failed", why)
         self.turn(action.job, lambda turn: turn.begin(action, described), now_s)
         return Outcome(action, "begun", action.why)

@@ -78,21 +78,11 @@ TABLE: Mapping[Step, frozenset[Step]] = {
 began is found, away or not; packing and away are of a job that leaves for another node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a move goes back."""
-
-    text: str
-    agent_ended: bool = False
-    """Whether it says nothing against the move itself, which may be tried again at any time."""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-GIVEN_BACK = Reason("the job stays on this node", agent_ended=True)
-CUT_SHORT = Reason("dlsched ended in the middle of the move", agent_ended=True)
-AGENT_ENDS = Reason("dlsched is ending", agent_ended=True)
+GIVEN_BACK = "the job stays on this node"
+CUT_SHORT = "dlsched ended in the middle of the move"
+AGENT_ENDS = "dlsched is ending"
+ANY_TIME = frozenset({GIVEN_BACK, CUT_SHORT, AGENT_ENDS})
+"""They say nothing against the move itself, which may be tried again at any time."""
 
 
 SAVING = Leaving(LeavingPhase.SAVING)
@@ -151,7 +141,7 @@ class Move:
     """None: it leaves, or an agent that is gone began it."""
     departure: Departure | None = None
     """None: it does not leave the node."""
-    failure: Reason | None = None
+    failure: str | None = None
     """Why it goes back; None: it goes on."""
     call: Act | None = None
     """The last one."""
@@ -404,7 +394,7 @@ class Turn:
             self._set(departure=after)
         return after
 
-    def _enter(self, step: Step, failure: Reason | None = None) -> None:
+    def _enter(self, step: Step, failure: str | None = None) -> None:
         if step not in TABLE[self._move.step]:
             raise ValueError(f"{step} does not follow {self._move.step}")
         self._set(step=step, since_s=self.now_s, kill_at_s=None, failure=failure)
@@ -420,7 +410,7 @@ class Turn:
         """Begin a call whose end no step waits for."""
         self.made.append(Act("", self.job.name, act, (self.job.name,), label))
 
-    def _cut_short(self, winding_up: bool) -> Reason | None:
+    def _cut_short(self, winding_up: bool) -> str | None:
         """Why it should go back now; None: it goes on."""
         departure = self._move.departure
         if departure is not None and departure.over:
@@ -441,7 +431,7 @@ class Turn:
         self._set(returns=self._move.returns + 1)
         self._do("bring_back", self._move.old, self._move.before)
 
-    def _go_back(self, failure: Reason | None) -> None:
+    def _go_back(self, failure: str | None) -> None:
         self._enter(Step.RETURNING, failure)
         self._return()
 
@@ -603,9 +593,9 @@ class Turn:
         move, departure = self._move, self._move.departure
         failure = self._cut_short(view.winding_up)
         if failure is None and move.old.state in RUNS:
-            failure = Reason("another program started the container")
+            failure = "another program started the container"
         if failure is None and (why := move.failed) is not None:
-            failure = Reason(f"the job's checkpoint cannot be handed over: {why}")
+            failure = f"the job's checkpoint cannot be handed over: {why}"
         assert departure is not None and move.ended is not None
         if departure.cleared:
             self._finish()
@@ -642,7 +632,7 @@ class Turn:
         if (why := self._move.failed) is None:
             self._enter(Step.WATCHED)
         else:
-            self._undo(view, Reason(f"the job's new container cannot be started: {why}"))
+            self._undo(view, f"the job's new container cannot be started: {why}")
 
     def _watched(self, view: View) -> None:
         move, heir = self._move, view.heir
@@ -661,9 +651,9 @@ class Turn:
         elif move.old.state in RUNS:  # started by another program: there must not be two
             self._kill_old()
         if failure is not None:
-            self._undo(view, Reason(failure))
+            self._undo(view, failure)
 
-    def _undo(self, view: View, failure: Reason | None) -> None:
+    def _undo(self, view: View, failure: str | None) -> None:
         self._enter(Step.UNDOING, failure)
         self._undoing(view)
 
@@ -684,15 +674,13 @@ class Turn:
         move, why = self._move, self._move.failed
         if why is None:
             # That an agent ended says nothing against the move.
-            agent_ended = move.failure is not None and move.failure.agent_ended
-            self._give_up(f"moved back: {move.failure}", 0.0 if agent_ended else AGAIN_S)
+            again_s = 0.0 if move.failure in ANY_TIME else AGAIN_S
+            self._give_up(f"moved back: {move.failure}", again_s)
         elif move.returns < RETURNS:
             self._return()
         else:
             if move.returns == RETURNS:
-                failure = Reason(
-                    f"{move.failure}; and the old container cannot be started again: {why}"
-                )
+                failure = f"{move.failure}; and the old container cannot be started again: {why}"
                 self._set(returns=move.returns + 1, failure=failure)
             self._do("name", move.old)
 

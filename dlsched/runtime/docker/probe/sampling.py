@@ -1,10 +1,9 @@
 """Samples all running containers concurrently, within a few seconds, and changes none.
 
 Of the engine it asks for lists, descriptions and the last lines of logs; of the kernel, where a
-container listens and what it uses; of a container's own address, metrics pages by GET, each once
-and the one that is read twice. Ports are those on which the container listens; where the kernel
-does not say, those that it exposes or that presets name. Nothing is followed, and every answer is
-bounded in time and size.
+container listens and what it uses; of a container's own address, metrics pages by GET, each once.
+Ports are those on which the container listens; where the kernel does not say, those that it exposes
+or that presets name. Nothing is followed, and every answer is bounded in time and size.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dlsched.runtime.docker.reading import locate, wall_s
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line
-from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.http_page import ANSWER_S, OtherStatus, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
@@ -50,8 +49,6 @@ PORT_S = 1.0
 """Time for each request at least while there is that much left, as a large page of a busy server
 takes; at most `ANSWER_S`. A server that accepts connections and speaks no HTTP must not use up the
 time of the ports after it."""
-AGAIN_S = 1.0
-"""Time for the second page: it has answered before."""
 GPU_S = 5.0
 """How long the GPU driver is waited for, while containers are sampled: an unused one takes seconds
 to initialise."""
@@ -74,8 +71,6 @@ WHOLE_S = 30.0
 _ID_CHARACTERS = 12
 """Of an id, as a daemon shows it."""
 
-_Reader = Callable[[], PageDelta]
-
 
 class UnknownContainer(DlschedError):
     """No running container has that name."""
@@ -88,7 +83,7 @@ class ProbeOptions:
     http: bool = True
     """Whether metrics pages are asked for."""
     over_s: float = 2.0
-    """Time between the two readings of a page and of CPU time."""
+    """Time in which requests and CPU time are counted."""
     left_out: frozenset[str] = frozenset()
     """Ids of containers that are not sampled: dlsched's own."""
     tap: Tap | None = None
@@ -226,8 +221,6 @@ class _Sample:
         self._forbids_wire = False
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
-        self._again: _Reader | None = None
-        """Reads the page once more."""
         self.begun_s = now_s()
         self.found = Probed(
             name, container_id, "", None, unread="the container did not answer in time"
@@ -329,9 +322,8 @@ class _Sample:
                         break  # another path of the same port answers no better
                     continue
                 if lines := extract.lines():
-                    self._recognise(one, address, port, path, lines)
+                    self._recognise(one, port, path, lines)
                     if extract.refused is not None:
-                        self._again = None
                         self.found = replace(self.found, reading=None, unread=extract.refused)
                     return None
         return why
@@ -352,7 +344,7 @@ class _Sample:
         except (DlschedError, ValueError) as error:
             raise Unanswered(one_line(error)) from error
 
-    def _recognise(self, one: Inspected, address: str, port: int, path: str, page: bytes) -> None:
+    def _recognise(self, one: Inspected, port: int, path: str, page: bytes) -> None:
         """Take a page: whose it is, and what it says since the server began."""
         speakers = recognition.speakers(page, one.image, port, self._stacks)
         if speakers and (endpoint := speakers[0].endpoint) is not None:
@@ -372,33 +364,17 @@ class _Sample:
             endpoint = MetricsEndpoint((port,), path, (Metric(name=first),) if first else ())
         self.found = replace(self.found, where=f"port {port}")
         if endpoint.metrics:
-            self._begin_pages(one, address, endpoint, page)
+            self._read_counts(one, endpoint, page)
 
-    def _begin_pages(
-        self, one: Inspected, address: str, endpoint: MetricsEndpoint, page: bytes
-    ) -> None:
-        """Take the first page as what was counted since the server began."""
+    def _read_counts(self, one: Inspected, endpoint: MetricsEndpoint, page: bytes) -> None:
+        """Take what was counted since the server began."""
         pages = Pages(named(endpoint, None), from_end=False, hint=endpoint.hint)
-        began_s = wall_s(one.started_at)
-
-        def take(page: bytes) -> PageDelta:
-            at_s = time.time()
-            return pages.take(page, at_s, None if began_s is None else max(0.0, at_s - began_s))
-
-        def again() -> PageDelta:
-            extract = PageExtract(self._stacks)
-            fetch(address, endpoint.ports[0], endpoint.http_path, extract.feed, AGAIN_S)
-            lines = extract.lines()
-            if extract.refused is not None:
-                raise Unanswered(extract.refused)
-            return take(lines)
-
-        delta = take(page)
-        reading = None
+        began_s, at_s = wall_s(one.started_at), time.time()
+        delta = pages.take(page, at_s, None if began_s is None else max(0.0, at_s - began_s))
+        counted, reading = delta.latency is not None, None
         if delta.latency is not None:
-            reading = recognition.latency_reading(delta.latency, None)
-            self._again = again
-        unread = delta.problem or (NO_REQUEST if delta.latency is not None else None)
+            reading = recognition.latency_reading(delta.latency)
+        unread = delta.problem or (NO_REQUEST if counted else None)
         self.found = replace(
             self.found, reading=reading, unread=None if reading is not None else unread
         )
@@ -417,7 +393,6 @@ class _Sample:
         if found is None:
             return
         stack, reading = found
-        self._again = None
         self.found = replace(
             self.found,
             preset=stack.preset,
@@ -452,12 +427,11 @@ class _Sample:
             self.found = replace(self.found, cpu_cores=cores)
         if self._group is not None:
             self._group.close()
-        self._end_again()
         if self._watched is not None:
             self._end_times(self._watched)
 
     def _end_times(self, watched: Watched) -> None:
-        """Take what was measured at its sockets; it goes before a page that is less exact."""
+        """Take what was measured at its sockets; it goes before what a page counted until now."""
         timed = recognition.timed(self.found.ports or (), watched)
         watched.close()
         self.found = replace(self.found, ports=timed)
@@ -470,21 +444,10 @@ class _Sample:
             )
         busiest = recognition.busiest(timed)
         read = self.found.reading
-        exact = read is not None and read.quantile is not None and read.above_s is None
-        if busiest is None or exact or (read is not None and read.kind != "latency"):
+        if busiest is None or (read is not None and read.kind != "latency"):
             return
         port, reading = busiest
         self.found = replace(self.found, reading=reading, timed=port, sources=(), unread=None)
-
-    def _end_again(self) -> None:
-        if self._again is None:
-            return
-        with suppress(Unanswered):
-            over_s = self._now_s() - self.begun_s
-            delta = self._again()
-            if delta.latency is not None and delta.latency.count:
-                reading = recognition.latency_reading(delta.latency, over_s)
-                self.found = replace(self.found, reading=reading, unread=None)
 
 
 def _by_labels(labels: Mapping[str, str]) -> str | None:

@@ -139,14 +139,14 @@ def test_a_p95_within_a_bucket_is_read_as_its_bounds(
         sum_s=0.02 * quick + 0.2 * slow,
         spans=((0.0, 0.1, quick), (0.1, 0.5, slow)) if slow else ((0.0, 0.1, quick),),
     )
-    reading = latency_reading(sketch, 2.0)
+    reading = latency_reading(sketch)
     assert reading is not None
     assert (reading.seconds, reading.above_s, reading.quantile) == pytest.approx(expected)
 
 
 def test_a_p95_that_nothing_bounds_is_read_as_the_mean() -> None:
     sketch = LatencySketch(count=40, sum_s=80.0, spans=((1.0, LONGEST_S, 40),))
-    reading = latency_reading(sketch, None)
+    reading = latency_reading(sketch)
     assert reading is not None
     assert (reading.seconds, reading.quantile) == (2.0, None)
 
