@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Mapping
@@ -223,10 +224,13 @@ def _text(value: object) -> str:
 
 def _stop(labels: Mapping[str, str]) -> Stop:
     default = Stop()
-    grace_s = float(labels.get(STOP_GRACE, default.grace_s))
-    if not 0.0 <= grace_s <= GRACE_MAX_S:
-        raise ValueError(f"label {STOP_GRACE} is out of bounds: {grace_s:g}")
-    return Stop(labels.get(STOP_SIGNAL, default.signal), grace_s)
+    try:
+        grace_s = float(labels.get(STOP_GRACE, default.grace_s))
+    except ValueError:
+        grace_s = math.nan
+    if math.isnan(grace_s):
+        grace_s = default.grace_s
+    return Stop(labels.get(STOP_SIGNAL, default.signal), min(max(grace_s, 0.0), GRACE_MAX_S))
 
 
 def address_in(body: Body) -> str | None:

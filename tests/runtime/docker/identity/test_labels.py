@@ -103,11 +103,20 @@ def test_a_running_container_has_no_exit_code_yet_and_an_ended_one_has() -> None
     assert (ended.oom_killed, ended.error) == (True, "a b")
 
 
-@pytest.mark.parametrize("grace", ["soon", "", "inf", "nan", "-5"])
-def test_a_grace_that_no_spec_may_have_is_an_error(grace: str) -> None:
-    with pytest.raises(ValueError, match="description of the container is not understood"):
-        inspected(description({"dlsched.stop.grace": grace}))
-    assert inspected(description(None)).stop == Stop()
+@pytest.mark.parametrize("grace", ["soon", "", "1e"])
+def test_labels_that_somebody_broke_do_no_harm(grace: str) -> None:
+    found = inspected(description({"dlsched.stop.grace": grace}))
+    assert found.stop == Stop()
+    assert (found.instance, found.job) == (None, "")
+    assert inspected(description(None)).job == ""
+
+
+@pytest.mark.parametrize(
+    ("grace", "grace_s"),
+    [("inf", 3600.0), ("1e9", 3600.0), ("-5", 0.0), ("-inf", 0.0), ("nan", Stop().grace_s)],
+)
+def test_a_grace_stays_within_what_a_spec_may_say(grace: str, grace_s: float) -> None:
+    assert inspected(description({"dlsched.stop.grace": grace})).stop.grace_s == grace_s
 
 
 @pytest.mark.parametrize(
