@@ -91,8 +91,7 @@ def probe(
       dlsched probe --no-http -o json
     """
     from dlsched.runtime.docker.engine import Engine
-    from dlsched.runtime.docker.identity.own import own_containers
-    from dlsched.runtime.docker.options import DockerOptions
+    from dlsched.runtime.docker.instance import DockerOptions, own_containers
     from dlsched.runtime.docker.probe import ProbeOptions
     from dlsched.runtime.docker.probe import probe as probed
     from dlsched.runtime.docker.remedy import remedy

@@ -55,7 +55,7 @@ from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.originals import FOLDER as ORIGINALS

@@ -21,7 +21,7 @@ from dlsched.policies.registry import load, unused_options
 from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.gpus.injection import GpuOptions
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.host import available_cpu, physical_cores
 
 _AT_START = (

@@ -347,7 +347,7 @@ def test_without_the_right_to_ask_the_engine_it_says_who_has_it(
     monkeypatch.setattr(package, "probe", refused)
     result = program("probe", env={"DOCKER_HOST": f"unix://{socket}"})
     assert result.exit_code == 3
-    assert "Permission denied; run as root: only root may use the engine's socket" in result.stderr
+    assert f"Permission denied; run as root, or join the group of {socket}" in result.stderr
 
 
 def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from dlsched.runtime.docker.identity.commands import AdoptionCommands, AdoptionR
 from dlsched.runtime.docker.identity.labels import inherits, inspected, labels_in
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.machine.inspected import Inspected
-from dlsched.runtime.originals import Originals
+from dlsched.runtime.originals import EngineLimits, Originals
 from dlsched.runtime.progress.sources import read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.mutation import NUMBERS, TEXTS, Broken, mutated, mutated_json
@@ -178,7 +178,7 @@ _KINDS = {
     "container_id": str, "name": str, "image": str, "job": str, "digest": str, "source": str,
     "container_digest": str, "stop": Stop, "state": ContainerState, "pid": int, "started_at": str,
     "instance": str | None, "exit_code": int | None, "oom_killed": bool, "error": str | None,
-    "restarts": int, "quota_us": int, "period_us": int, "shares": int, "restart": Restart | None,
+    "restarts": int, "limits": EngineLimits, "restart": Restart | None,
 }  # fmt: skip
 
 

@@ -97,10 +97,6 @@ class Engine:
         with self._calling() as client:
             return dict(client.inspect_container(container))
 
-    def stats(self, container: str) -> Body:
-        with self._calling() as client:
-            return dict(client.stats(container, stream=False, one_shot=True))
-
     def create(self, name: str, body: Body) -> str:
         """Make a container and return its id."""
         with self._calling() as client:

@@ -278,7 +278,7 @@ class Watch:
             self._given = self._given[0], weight
         if self._given is not None and self._given[1] == weight:
             return self._given[0]
-        shares = self.described.shares or DEFAULT_SHARES
+        shares = self.described.limits.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
     @property

@@ -42,6 +42,7 @@ from dlsched.runtime.docker.reading import (
 )
 from dlsched.runtime.docker.watch import READ_ALL_S, UNTARGETED, Watch, Watches
 from dlsched.runtime.machine.inspected import Inspected, Listing
+from dlsched.runtime.originals import EngineLimits
 from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import NO_ADDRESS
@@ -463,7 +464,7 @@ def test_own_containers_are_idle_where_there_is_an_idle_class(
 
 @ON_V2
 def test_a_weight_is_reported_as_the_shares_it_was_given_for(group: Group) -> None:
-    watch, folder = group(shares=512)
+    watch, folder = group(limits=EngineLimits(shares=512))
     weight = folder / "cpu.weight"
     assert watch.fact(1.0, None)[0].cpu_shares == 512  # weight 20, as the engine said
     for given, of_kernel in ((2000, 77), (3000, 3)):  # however a runtime makes weights of shares
@@ -478,9 +479,9 @@ def test_a_weight_is_reported_as_the_shares_it_was_given_for(group: Group) -> No
 
 @ON_V2
 def test_shares_from_before_the_idle_class_do_not_explain_later_weights(group: Group) -> None:
-    _, folder = group(shares=512)
+    _, folder = group(limits=EngineLimits(shares=512))
     (folder / "cpu.idle").write_text("0\n")
-    watch, _ = group(shares=512)
+    watch, _ = group(limits=EngineLimits(shares=512))
     for idle, weight, shares in ((1, 0, None), (0, 100, older_shares(100))):
         watch.doubt()
         if idle:
@@ -500,7 +501,7 @@ def test_limits_that_somebody_else_changed_are_seen_later(group: Group) -> None:
     assert (fact.usage_core_s, fact.actual) == (9.0, Limits(0.37))
     assert watch.fact(1.0 + READ_ALL_S, None)[0].actual == Limits(0.5)
     (folder / "cpu.cfs_quota_us").write_text("60000\n")
-    watch.take(replace(watch.described, quota_us=60_000), 6.5)
+    watch.take(replace(watch.described, limits=EngineLimits(quota_us=60_000)), 6.5)
     assert watch.fact(6.5, None)[0].actual == Limits(0.6), "the engine said so"
 
 

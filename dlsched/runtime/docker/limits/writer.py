@@ -34,7 +34,7 @@ from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefus
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
-from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.docker.instance import DockerOptions, Instance
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
@@ -54,7 +54,6 @@ from dlsched.runtime.docker.limits.reading import (
     refusal,
     unrestored,
 )
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import (
     ELSEWHERE,
