@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlsched.control.gpus.moves import moving
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.guard_rules import GuardOptions, steadied
 from dlsched.control.ledger.state import State
 from dlsched.model.decision import Answer, Decision
@@ -35,20 +36,18 @@ _MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """Limits and moves to apply, and by job what a guard changed and why."""
+    """Limits and a move to apply, and by job what a guard changed and why."""
 
     limits: Mapping[str, Limits] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """By job, UUIDs of its new GPUs, and the reason."""
+    move: Wanted | None = None
 
 
 def guard(state: State, answer: Answer, options: GuardOptions) -> Approved:
     """The approved part of an answer. Guards also apply in cycles without a decision."""
     approved = guard_limits(state, answer, options)
-    moves = moving(state, answer.decision or Decision(), options.gpus)
-    notes = {**moves.notes, **approved.notes}
-    return Approved(approved.limits, notes, moves.moves)
+    move, notes = moving(state, answer.decision or Decision(), options.gpus)
+    return Approved(approved.limits, {**notes, **approved.notes}, move)
 
 
 def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approved:

@@ -19,7 +19,7 @@ from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
 from dlsched.model.gpu_time import as_node, in_steps, same_share, starts_on
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobView, Snapshot
+from dlsched.model.state import JobView
 from dlsched.model.units import on_grain, same_cores
 
 DEFAULT_SHARES = 1024
@@ -83,7 +83,7 @@ def _resizes(
         wanted = approved.limits.get(job.name)
         if wanted is None or job.container_id is None or job.operation is not None:
             continue
-        if job.name in approved.moves:
+        if approved.move is not None and job.name == approved.move.job:
             continue
         if observed_only(job, answer):
             if job.altered:
@@ -151,32 +151,26 @@ def _one_direction(resize: Resize) -> list[Resize]:
 
 
 def _moves(state: State, approved: Approved, shares: Mapping[str, int]) -> list[Move]:
-    moves = []
-    for job in state.snapshot.running:
-        if job.name not in approved.moves or job.container_id is None:
-            continue
-        if job.spec.checkpoint is None:
-            continue
-        gpus, why = approved.moves[job.name]
-        moved = replace(state, starts=(job.spec,), placements={job.name: gpus})
-        share = _first_share(moved, approved, job.spec)
-        if share is not None and job.actual.gpu_share is not None:
-            share = min(share, job.actual.gpu_share)
-        start = Start(
-            spec=job.spec,
-            limits=replace(job.actual, gpu_share=share),
-            cpu_shares=shares[job.name],
-            source=state.desired.sources.get(job.name, ""),
-            gpus=gpus,
-        )
-        saved = job.progress.checkpoint is not None and _has_lost_gpu(job, state.snapshot)
-        moves.append(Move(job.container_id, start, job.spec.checkpoint, why, saved))
-    return moves
-
-
-def _has_lost_gpu(job: JobView, snapshot: Snapshot) -> bool:
+    """The approved move, if its job still runs."""
+    wanted, snapshot = approved.move, state.snapshot
+    job = next((job for job in snapshot.running if wanted and job.name == wanted.job), None)
+    if wanted is None or job is None or job.container_id is None or job.spec.checkpoint is None:
+        return []
+    moved = replace(state, starts=(job.spec,), placements={job.name: wanted.gpus})
+    share = _first_share(moved, approved, job.spec)
+    if share is not None and job.actual.gpu_share is not None:
+        share = min(share, job.actual.gpu_share)
+    start = Start(
+        spec=job.spec,
+        limits=replace(job.actual, gpu_share=share),
+        cpu_shares=shares[job.name],
+        source=state.desired.sources.get(job.name, ""),
+        gpus=wanted.gpus,
+    )
     troubled = {gpu.uuid for gpu in snapshot.node.gpus if gpu.fact.trouble is not None}
-    return job.gpu_lost is not None or not troubled.isdisjoint(job.gpus)
+    has_lost = job.gpu_lost is not None or not troubled.isdisjoint(job.gpus)
+    saved = job.progress.checkpoint is not None and has_lost
+    return [Move(job.container_id, start, job.spec.checkpoint, wanted.why, saved)]
 
 
 def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:

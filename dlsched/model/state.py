@@ -88,7 +88,6 @@ class Progress:
     """Why the first bad line was refused."""
     log: LogFact | None = None
     checkpoint: CheckpointAck | None = None
-    checkpoint_at_s: float | None = None
     gpu_ratio: float | None = None
     """Recent fraction of its GPUs' time that it used, as it reports; None: it is not paced."""
     trouble: str | None = None

@@ -149,17 +149,6 @@ def test_a_finished_job_is_recorded_and_not_run_again_also_when_pruned():
     assert [type(action) for action in world.runtime.applied] == [Start]
 
 
-def test_a_changed_file_lifts_the_end_of_a_job():
-    world = World(Scripted(Decision()), "a")
-    world.records.jobs["a"] = Ended("a", world.inbox.specs["a"].digest, "finished")
-    world.cycle(2)
-    assert world.runtime.applied == []
-    world.inbox.specs["a"] = job_spec("a", weight=2.0)
-    world.cycle(2)
-    assert [type(action) for action in world.runtime.applied] == [Start]
-    assert world.records.jobs == {}
-
-
 @pytest.mark.parametrize("state", [ContainerState.RESTARTING, ContainerState.PAUSED])
 def test_a_job_that_does_not_run_keeps_no_other_from_starting(state: ContainerState):
     world = World(Reserving(Decision()), "loop")

@@ -281,35 +281,6 @@ def test_a_policy_that_heeds_no_progress_is_not_overruled():
     assert (guarded.limits["a"], guarded.notes) == (Limits(0.2), {})
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(0.01, 8), st.floats(0.01, 1), st.none() | st.floats(1, 8), st.booleans()
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_the_share_of_the_blind_stays_within_bounds_and_capacity(rows):
-    jobs, wanted = [], {}
-    for number, (cores, floor, ceiling, is_blind) in enumerate(rows):
-        make = blinded if is_blind else view
-        job = make(f"job{number}", floor=floor, ceiling=ceiling)
-        jobs.append(job)
-        wanted[job.name] = cores
-    capacity = 6.0
-    limits = guarded_by(
-        snapshot(*jobs, capacity=capacity), decide(**wanted), STEADY, reserves=True
-    ).limits
-    total = 0.0
-    for job in jobs:
-        given_cores = limits[job.name].cpu_cores
-        assert given_cores >= job.spec.bounds.floor_cores - 1e-6
-        assert given_cores <= (job.spec.bounds.ceiling_cores or capacity) + 1e-6
-        total += given_cores
-    assert total <= capacity + 1e-3 * len(jobs)
-
-
 # ------------------------------------------------------------------------------- owners
 
 ALICE = 1001
@@ -424,19 +395,6 @@ def test_small_steps_of_a_share_are_held_back_and_steps_are_hundredths():
     assert held == {"a": 0.5}
     assert "dead-band" in notes["a"]
     assert share_out(sharer("a", 0.5), a=0.537)[0] == {"a": 0.53}
-
-
-def test_the_cool_down_holds_for_shares_too():
-    job = sharer("a", 0.5)  # changed 5 s ago
-    assert share_out(job, options=GuardOptions(0.02, 10.0), a=0.7)[0] == {"a": 0.5}
-    assert share_out(job, options=GuardOptions(0.02, 5.0), a=0.7)[0] == {"a": 0.7}
-
-
-def test_a_blind_job_gets_an_even_share():
-    blind = replace(sharer("a", 0.1), blind="no report for 1 min")
-    shares, notes = share_out(blind, sharer("b", 0.2), a=0.9, b=0.3)
-    assert shares == {"a": 0.5, "b": 0.3}
-    assert "an even share by weight instead, 0.500 of 1.000 of GPU-0's time" in notes["a"]
 
 
 def test_whole_gpus_adopted_containers_and_others_have_no_share():

@@ -13,7 +13,6 @@ from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.control.gpus.rebalance import (
     APART_S,
     Movable,
-    Waiting,
     Wanted,
     off_lost_gpu,
     pause_s,
@@ -157,7 +156,7 @@ class Assignments:
         """The one move that pays off now; None: there is none, or another move is running."""
         bad = _gpu_problems(node, members.values()) if options.on_loss == "move" else {}
         waiting = [
-            Waiting(members[job].spec, verdict.kept, verdict.wait_s)
+            (members[job].spec, verdict)
             for job, verdict in verdicts.items()
             if verdict.kept and options.move
         ]

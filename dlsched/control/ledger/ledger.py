@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.gpus.holders import idle_alarms
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.blindness import NEITHER, Condition, condition
-from dlsched.control.ledger.cpu import CapacityTracker, capacity_alarms, divide_cpu
+from dlsched.control.ledger.cpu import capacity_alarms, divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
     JobRecord,
@@ -36,6 +37,7 @@ from dlsched.model.facts import ContainerFact, NodeFact, Observation
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
+from dlsched.model.units import render_cores
 
 _RETRY_FIRST_S = 5.0
 _RETRY_MOST_S = 300.0
@@ -57,7 +59,7 @@ class Ledger:
         self._records: dict[str, JobRecord] = {}
         self._cycle, self._arrived = cycle, 0
         self._wakes: list[str] = []
-        self._capacity = CapacityTracker()
+        self._capacity_cores: float | None = None
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
@@ -84,7 +86,7 @@ class Ledger:
             engine_ok=observed.engine_ok,
             starts=queued.starts,
             placements=queued.placements,
-            moves=self._moves(observed, node, members, queued),
+            move=self._move(observed, node, members, queued),
             removals=self._removals(jobs, statuses),
             ended=self._endings(jobs, statuses),
             lifts=tuple(
@@ -101,7 +103,7 @@ class Ledger:
                 *self._assignments.alarms(node, members, self._options.gpus),
                 *idle_alarms(node.gpus),
                 *engine_alarms(observed),
-                *capacity_alarms(observed.node, self._capacity),
+                *capacity_alarms(observed.node),
                 *divergence_alarms(views),
                 *desired.alarms,
             ),
@@ -110,7 +112,7 @@ class Ledger:
     def adopt(self, options: LedgerOptions) -> None:
         """Use new options from the next update on."""
         self._options = options
-        self._capacity = CapacityTracker()
+        self._capacity_cores = None
         for record in self._records.values():
             record.view = None
 
@@ -161,10 +163,6 @@ class Ledger:
         uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
-            known = record.measured_spec is record.spec and not self._tiers.is_near(name)
-            if known and fact is not None and record.measures.rests_on(fact, observed.now_s):
-                continue
-            record.measured_spec = record.spec
             self._tiers.observe(record.spec, fact, self._options.tier_evaluations, observed.now_s)
             if fact is None:
                 record.measures.absent()
@@ -193,7 +191,10 @@ class Ledger:
         options = self._options
         cpu = divide_cpu(node.cores, options.capacity_cores, options.reserve_cores, node.jobs_cores)
         if observed.node is not None:
-            self._wakes += self._capacity.changes(cpu.ceiling_cores)
+            before, self._capacity_cores = self._capacity_cores, cpu.ceiling_cores
+            if before is not None and before != cpu.ceiling_cores:
+                change = f"{render_cores(before)} -> {render_cores(cpu.ceiling_cores)}"
+                self._wakes.append(f"capacity: {change}")
         return NodeView(
             capacity_cores=cpu.ceiling_cores,
             cores=node.cores,
@@ -301,16 +302,15 @@ class Ledger:
         self._assignments.settle(members)
         return members
 
-    def _moves(
+    def _move(
         self, observed: Observation, node: NodeView, members: Mapping[str, Member], queued: Queued
-    ) -> dict[str, tuple[tuple[str, ...], str]]:
+    ) -> Wanted | None:
         """The move that pays off now, if the engine answers."""
         if not members or not observed.engine_ok:
-            return {}
-        wanted = self._assignments.wanted(
+            return None
+        return self._assignments.wanted(
             node, members, self._options.gpus, queued.gpus, queued.verdicts, observed.now_s
         )
-        return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
     def _finish(self, job: str, now_s: float) -> Forecast:
         """Forecast of when a job may end, from its last view and the last answer."""

@@ -55,20 +55,13 @@ def test_the_gpu_time_that_a_job_tells_of_is_this_starts_last_word(measures: Mea
     assert measures.progress(again, 4.0).gpu_ratio is None
 
 
-def test_a_checkpoint_is_dated_by_when_it_was_received_until_another_container(
-    measures: Measures,
-) -> None:
-    job = running("a")
-    ack = CheckpointAck(1200, "/ckpt/1200")
-    told = replace(job, reports=(Report(7.0, checkpoint=ack), Report(8.0)))
-    measures.update(told, 9.0, 30.0)
-    progress = measures.progress(told, 9.0)
-    assert (progress.checkpoint, progress.checkpoint_at_s) == (ack, 7.0)
+def test_a_checkpoint_is_known_until_another_container(measures: Measures) -> None:
+    job, ack = running("a"), CheckpointAck(1200, "/ckpt/1200")
+    measures.update(replace(job, reports=(Report(7.0, checkpoint=ack), Report(8.0))), 9.0, 30.0)
     measures.update(replace(job, starts=2), 10.0, 30.0)
-    assert measures.progress(job, 10.0).checkpoint_at_s == 7.0, "it lies where it lay"
+    assert measures.progress(job, 10.0).checkpoint == ack, "it lies where it lay"
     measures.update(replace(job, container_id="another"), 11.0, 30.0)
-    progress = measures.progress(job, 11.0)
-    assert (progress.checkpoint, progress.checkpoint_at_s) == (None, None)
+    assert measures.progress(job, 11.0).checkpoint is None
 
 
 def test_a_moved_jobs_samples_and_service_go_on_in_its_new_container(measures: Measures) -> None:
@@ -149,16 +142,6 @@ def test_the_window_of_gpu_use_is_its_mean_since_the_share_changed(measures: Mea
     assert measures.usage.gpu_window_ratio is None
     measures.update(after, 4.0, 30.0, GpuUse(0.8, 0))
     assert measures.usage.gpu_window_ratio == pytest.approx(0.8)
-
-
-def test_another_share_begins_another_measuring_window(measures: Measures) -> None:
-    measures.update(running("a", actual=Limits(1.0, 0.5)), 0.0, 30.0)
-    assert not measures.limited(Limits(1.0, 0.5), 5.0)
-    assert measures.limited(Limits(1.0, 0.6), 10.0)
-    again = running("a", actual=Limits(1.0, 0.6), reports=(Report(10.5, latency=sketch(0.1)),))
-    measures.update(again, 10.5, 30.0)
-    told = measures.progress(again, 10.5)
-    assert (told.window.count, told.recent.count) == (0, 1)
 
 
 def test_a_job_that_does_nothing_rests_and_its_rate_is_of_the_time_since() -> None:

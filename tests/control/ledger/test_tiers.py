@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -79,56 +78,6 @@ def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
 
 numbers = st.floats(-2, 2)
 targets = st.builds(AccuracyTarget, st.just("accuracy"), numbers, numbers)
-ways = st.lists(
-    st.tuples(st.none() | st.integers(0, 6), st.none() | numbers), max_size=20
-)  # (step, value): either may be left out
-
-
-def by_evaluation(attempt: Sequence[Sample]) -> list[list[Sample]]:
-    """Its samples, those at one step together."""
-    found: list[list[Sample]] = []
-    for one in attempt:
-        if found and one.step is not None and one.step == found[-1][0].step:
-            found[-1].append(one)
-        else:
-            found.append([one])
-    return found
-
-
-@given(way=ways, target=targets, in_a_row=st.integers(1, 4))
-def test_it_says_what_looking_at_all_of_them_at_once_would(
-    way: list[tuple[int | None, float | None]], target: AccuracyTarget, in_a_row: int
-) -> None:
-    samples = [
-        Sample(float(i), step, () if value is None else (("accuracy", value),))
-        for i, (step, value) in enumerate(way)
-    ]
-    got = after(*samples, target=target, in_a_row=in_a_row)
-
-    attempts: list[list[Sample]] = [[]]
-    latest: int | None = None
-    for one in samples:
-        if one.step is not None:
-            if latest is not None and one.step < latest:
-                attempts.append([])
-            latest = one.step
-        if one.metrics:
-            attempts[-1].append(one)
-    sign = -1.0 if target.finish < target.deliver else 1.0
-    for tier, reached in ((target.deliver, got.delivered), (target.finish, got.finished)):
-        ends = []
-        for attempt in attempts:
-            row = 0
-            for one in by_evaluation(attempt):
-                good = all(sign * each.metrics[0][1] >= sign * tier for each in one)
-                row = row + 1 if good else 0
-                ends += one[:1] if row >= in_a_row else []
-        assert (reached is not None) == bool(ends)
-        if reached is not None:
-            first = ends[0]
-            assert reached == Reached(first.received_s, first.metrics[0][1], first.step)
-    if got.finished is not None:
-        assert got.delivered.at_s <= got.finished.at_s
 
 
 def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides() -> None:
