@@ -152,10 +152,6 @@ ALONE = gpu_spec("alone")
 HELD = GpuQueue(NODE, [Holder(gpu_spec("holder"), ("GPU-0",))])
 
 
-def test_who_gets_gpus_is_told_which():
-    assert admit([ALONE], [], NODE, 8)["alone"].gpus == ("GPU-0",)
-
-
 def test_one_that_waits_for_gpus_alone_holds_back_none_that_needs_none():
     verdicts = admit([ALONE, sized("plain")], [], NODE, 8, gpus=HELD)
     assert (
@@ -171,11 +167,3 @@ def test_one_that_waits_for_memory_takes_no_gpu():
     verdicts = admit([greedy, ALONE], [sized("x", 500)], NODE, 8)
     assert verdicts["greedy"].gpus == ()
     assert verdicts["alone"].reason == "waits behind greedy"
-
-
-def test_more_gpus_than_exist_never_start_and_hold_back_nobody():
-    verdicts = admit([gpu_spec("four", 4), ALONE], [], NODE, 8)
-    assert verdicts["four"].reason == (
-        "can never start: asks for 4 GPUs, the node has 1: 1 NVIDIA T4 16 GiB"
-    )
-    assert verdicts["alone"].admitted

@@ -22,7 +22,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import JobState, Snapshot
 from dlsched.store.memory import memory_size_check
-from tests.doubles import decide, job_spec, snapshot, view
+from tests.doubles import decide, snapshot, view
 
 
 @dataclass(frozen=True)
@@ -177,34 +177,6 @@ def test_a_container_that_starts_again_is_nobodys_decision_yet() -> None:
     looked(one, at(1.0), GuardOptions())
     looked(one, at(2.0, replace(view("a"), state=JobState.STARTING)), GuardOptions())
     assert looked(one, at(3.0, view("a", 2.0)), GuardOptions()).limits == {"a": Limits(2.0)}
-
-
-def test_an_onlooker_is_guarded_as_the_one_that_acts() -> None:
-    beyond = looked(onlooker(decide(a=9.0)), at(1.0, view("a", ceiling=2.0)), GuardOptions())
-    assert beyond.limits == {"a": Limits(2.0)}
-    assert beyond.guarded == {"a": "bounds: 9.000 cores becomes 2.000 cores"}
-    steady = looked(onlooker(decide(a=1.01)), at(1.0), GuardOptions(dead_band_ratio=0.02))
-    assert steady.limits == {"a": Limits(1.0)}
-    full = onlooker(decide(a=4.0), kind=Reserving)
-    held = looked(full, at(1.0), GuardOptions(), job_spec("new"))
-    assert held.limits["a"] == Limits(3.99)  # of 4, less the floor of the one about to start
-
-
-def test_an_onlooker_that_fails_keeps_its_limits_until_it_is_not_asked_any_more() -> None:
-    policy = Counting(decide(a=0.5), ValueError("boom"))
-    one = ShadowDecider(NamedPolicy("counting", policy))
-    looked(one, at(1.0), GuardOptions())
-    for now_s in (2.0, 3.0):
-        failed = looked(one, at(now_s), GuardOptions())
-        assert (failed.decision, failed.limits) == (None, {"a": Limits(0.5)})
-        assert failed.trouble == "policy counting failed: ValueError: boom"
-    for now_s in (4.0, 5.0, 6.0):
-        over = looked(one, at(now_s), GuardOptions())
-    assert over.trouble == "no longer used: policy counting failed: ValueError: boom"
-    assert over.limits == {"a": Limits(None)}  # what a daemon would do then
-    assert len(policy.seen) == 4
-    one.use(NamedPolicy("another", Counting(decide(a=0.7))))
-    assert looked(one, at(7.0), GuardOptions()).trouble is None
 
 
 def test_another_policy_does_not_inherit_the_last_ones_wishes() -> None:

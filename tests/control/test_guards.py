@@ -220,12 +220,6 @@ def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
     assert "others keep theirs" in guarded.notes["b"]
 
 
-def test_growth_that_has_no_room_beside_kept_limits_is_not_asked_for():
-    jobs = snapshot(view("a", actual=3.0), view("b", actual=1.0), capacity=4.0)
-    guarded = guarded_by(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
-    assert guarded.limits == {"a": Limits(3.0), "b": Limits(1.0)}
-
-
 @given(
     jobs=st.lists(st.tuples(st.floats(0.1, 4), st.floats(0.1, 4)), min_size=1, max_size=6),
     cooldown_s=st.sampled_from([0.0, 60.0]),
@@ -375,11 +369,6 @@ def test_no_ceiling_on_a_gpu_is_the_specs_ceiling_as_far_as_all_fit():
     assert shares == {"a": 0.9}
     shares, _ = share_out(sharer("a", None), sharer("b", None), a=None, b=None)
     assert shares == {"a": 0.5, "b": 0.5}
-
-
-def test_a_job_that_nothing_is_decided_for_keeps_its_share():
-    shares, _ = share_out(sharer("a", 0.37), sharer("b", 0.2), b=0.3)
-    assert shares == {"a": 0.37, "b": 0.3}
 
 
 def test_who_holds_several_gpus_has_the_least_of_what_they_allow():

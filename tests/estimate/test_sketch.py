@@ -39,15 +39,6 @@ def test_any_quantile_is_within_one_percent(latencies: list[float], quantile: fl
     assert measured_s(from_latencies(latencies), quantile) == pytest.approx(exact, rel=0.01 + 1e-9)
 
 
-@given(SKETCHES, SKETCHES, SKETCHES)
-def test_merging_is_associative_and_commutative(
-    one: LatencySketch, two: LatencySketch, three: LatencySketch
-) -> None:
-    assert same(merge(merge(one, two), three), merge(one, merge(two, three)))
-    assert same(merge(one, two, three), merge(three, one, two))
-    assert merge(one, EMPTY) == one
-
-
 @given(st.lists(st.floats(0, 1e4), max_size=20), st.lists(st.floats(0, 1e4), max_size=20))
 def test_merged_sketches_are_the_sketch_of_all(one: list[float], two: list[float]) -> None:
     assert same(merge(from_latencies(one), from_latencies(two)), from_latencies(one + two))

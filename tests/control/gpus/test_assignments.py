@@ -113,16 +113,6 @@ def test_a_job_that_is_away_keeps_its_gpus():
     assert cycles.update().placements == {"new": ("GPU-0",)}
 
 
-def test_what_does_not_change_is_told_as_the_same():
-    cycles = Cycles()
-    cycles.runs(gpu_spec("a"), "GPU-0")
-    first = cycles.update().snapshot.node.gpus
-    cycles.gpus = (gpu_fact(0), gpu_fact(1))
-    assert cycles.update().snapshot.node.gpus is first
-    cycles.gpus = (gpu_fact(0), gpu_fact(1, busy_ratio=0.5))
-    assert cycles.update().snapshot.node.gpus is not first
-
-
 # ------------------------------------------------------------------------------- waiting
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -318,17 +317,6 @@ def test_no_gpu_is_promised_beyond_what_it_has(node, jobs, options):
         )
         avoided = view.foreign_processes and options.foreign == "avoid"
         assert not (here and (closed or avoided))
-
-
-@settings(deadline=None)
-@given(nodes, specs, options_of, st.randoms(use_true_random=False))
-def test_the_order_of_a_mapping_changes_nothing(node, jobs, options, chance: random.Random):
-    left = rooms(node, [], options)
-    shuffled = list(left.items())
-    chance.shuffle(shuffled)
-    for spec in jobs:
-        assert place(spec, left, options) == place(spec, dict(shuffled), options)
-    assert fill(node, jobs, options, left)[0] == fill(node, jobs, options, dict(shuffled))[0]
 
 
 @settings(deadline=None)

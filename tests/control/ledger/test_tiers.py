@@ -274,15 +274,3 @@ def test_a_move_takes_nothing_back_also_where_it_is_undone() -> None:
     assert told(tracker, SPEC, container_id="id-a") == ()
     assert told(TierTracker({"a": more}), SPEC, container_id="id-third", origin="id-a") == ()
     assert (tracker.tiers("a"), voided(tracker)) == (more.tiers, ())
-
-
-def test_only_a_settled_folder_tells_that_a_job_is_gone() -> None:
-    tracker = TierTracker({"a": WORD})
-    assert voided(tracker, read=False, there=False, settled=False) == ()
-    assert voided(tracker, read=False, there=True) == ()
-    assert voided(tracker, read=False, there=False) == ("a",)
-    tracker = TierTracker({"a": WORD})
-    told(tracker, SPEC)
-    tracker.forget("a")
-    assert voided(tracker, read=False, there=False) == ("a",)
-    assert tracker.tiers("a") == Tiers()

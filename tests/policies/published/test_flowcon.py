@@ -170,13 +170,6 @@ def test_the_signal_is_loss_or_else_one_less_accuracy(
     assert "G 0.0600" in decide(at(100, seen), listed(a=NEW)).why["a"]
 
 
-def test_loss_goes_before_accuracy() -> None:
-    loss, accuracy = growing("a", 0.06), trainer("a", [(10.0, 0.5), (90.0, 0.5)], metric="accuracy")
-    samples = (*accuracy.progress.samples, *loss.progress.samples)
-    both = replace(loss, progress=replace(loss.progress, samples=samples))
-    assert "G 0.0600" in decide(at(100, both), listed(a=NEW)).why["a"]
-
-
 def test_a_latency_target_is_on_no_list_and_keeps_a_fair_share() -> None:
     seen = at(100, growing("a", 0.06), job("b", 0.05, [0.04]))
     decision = decide(seen, listed(a=NEW))
