@@ -19,7 +19,6 @@ from dlsched.model.gpu_time import (
     gpu_name,
     in_steps,
     of_gpu,
-    same_share,
     shared_gpus,
     starts_on,
 )
@@ -116,7 +115,7 @@ def _gpu_shares(
         )
         for job in node.running:
             share, actual = kept[job.name], job.actual.cpu_cores
-            if share is None or actual is None or not same_share(share, actual):
+            if share is None or actual is None or not same_cores(share, actual):
                 actual = in_steps(1.0 if share is None else share, job.spec.bounds.floor_cores)
             shares[job.name] = min(actual, shares.get(job.name, 1.0))
         name = gpu_name(snapshot, uuid)

@@ -17,8 +17,8 @@ from dlsched.control.guards import Approved, observed_only
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
-from dlsched.model.gpu_time import as_node, in_steps, same_share, starts_on
-from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
+from dlsched.model.gpu_time import as_node, in_steps, starts_on
+from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobView
 from dlsched.model.units import on_grain, same_cores
 
@@ -77,7 +77,9 @@ def _resizes(
 ) -> list[Resize]:
     """Changes of running jobs, unordered."""
     weights, running = answer.weights, state.snapshot.running
-    heaviest = max((weights.get(job.name, 0.0) for job in running if _trains(job)), default=0.0)
+    heaviest = max(
+        (weights.get(job.name, 0.0) for job in running if job.trains_on_cpus), default=0.0
+    )
     resizes: list[Resize] = []
     for job in running:
         wanted = approved.limits.get(job.name)
@@ -93,11 +95,11 @@ def _resizes(
         burst = _burst(job, wanted, options.burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
         idle = _idle(job, weights.get(job.name), heaviest)
-        weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
+        weighs = job.cpu_shares is None or abs(job.cpu_shares - share) <= _SHARES_BAND_RATIO * share
         if idle or job.cpu_idle:
             weighs = idle and job.cpu_idle
         bursts = burst is None or same_cores(burst, job.burst_cores)
-        paced = same_share(wanted.gpu_share, job.actual.gpu_share)
+        paced = same_cores(wanted.gpu_share, job.actual.gpu_share)
         if same and weighs and bursts and paced:
             continue
         resize = Resize(
@@ -191,16 +193,6 @@ def _idle(job: JobView, weight: float | None, heaviest: float) -> bool:
     return weight <= (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
 
 
-def _trains(job: JobView) -> bool:
-    """Whether it is a training on CPUs, which can run behind all other jobs."""
-    return isinstance(job.spec.target, AccuracyTarget) and not job.gpus
-
-
-def _shares_differ(now: int, wanted: int) -> bool:
-    """Whether shares differ enough for a call of their own."""
-    return abs(now - wanted) > _SHARES_BAND_RATIO * wanted
-
-
 def _first_limits(
     state: State,
     approved: Approved,
@@ -272,7 +264,7 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
     for job in jobs:
         cores = approved.limits.get(job.name, job.actual).cpu_cores
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
-    first = [weights[job.name] for job in jobs if not _trains(job)]
+    first = [weights[job.name] for job in jobs if not job.trains_on_cpus]
     typical = median_high(first) if decided and first else fmean(weights.values() or (0.0,))
     typical = typical or capacity or 1.0
     scale = DEFAULT_SHARES / typical

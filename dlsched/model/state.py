@@ -285,8 +285,13 @@ class JobView:
     def may_idle(self) -> bool:
         """Whether it may use the idle class: a background job, or a training on CPUs, without a
         guaranteed floor."""
-        trains = isinstance(self.spec.target, AccuracyTarget) and not self.gpus
-        return self.can_idle and (self.spec.background or trains) and not self.spec.bounds.promised
+        behind = self.spec.background or self.trains_on_cpus
+        return self.can_idle and behind and not self.spec.bounds.promised
+
+    @property
+    def trains_on_cpus(self) -> bool:
+        """Whether it is a training that can run behind all other jobs."""
+        return isinstance(self.spec.target, AccuracyTarget) and not self.gpus
 
     @property
     def runs(self) -> bool:

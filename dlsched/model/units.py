@@ -151,7 +151,8 @@ def _digits(number: float) -> str:
 
 
 def same_cores(a: float | None, b: float | None) -> bool:
-    """Equality within rounding (None: no ceiling): quotas are stored in us of a 100 ms period."""
+    """Equality within rounding (None: no ceiling): quotas are stored in us of a 100 ms period. It
+    holds for shares of GPU time too, whose steps are hundredths."""
     if a is None or b is None:
         return a is b
     return abs(a - b) < 1e-4
