@@ -131,11 +131,6 @@ def test_the_operators_job_that_waits_holds_back_everybody():
 # ------------------------------------------------------------------------------- weight and age
 
 
-def test_equal_weights_queue_in_order_of_arrival():
-    arrivals = (0.0, 1.0, 1.5, 4000.0)
-    assert sorted(arrivals, key=lambda at_s: rank_s(1.0, at_s)) == list(arrivals)
-
-
 def test_twice_the_weight_is_worth_ten_minutes():
     assert rank_s(2.0, 599.0) < rank_s(1.0, 0.0) < rank_s(2.0, 601.0)
 

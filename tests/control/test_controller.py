@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -18,13 +18,14 @@ from dlsched.control.ledger.state import State
 from dlsched.control.ports import Ports
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import HookRun
-from dlsched.model.decision import Decision, PolicyTraits
+from dlsched.model.decision import Decision
 from dlsched.model.facts import Begun, ContainerState
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Limits
 from dlsched.model.state import Delivered, Ended, JobState, Reached, Snapshot, Tiers
-from dlsched.policies.protocol import NoParameters
 from dlsched.simulation.clock import VirtualClock
+from tests.control.test_decider import Counting as Scripted
+from tests.control.test_decider import Reserving
 from tests.doubles import (
     FakeInbox,
     FakeRecords,
@@ -32,29 +33,6 @@ from tests.doubles import (
     job_spec,
     running,
 )
-
-
-class Scripted:
-    """A policy whose answers a test writes; it keeps what it was shown."""
-
-    Parameters: ClassVar[type[Any]] = NoParameters
-    Memory: ClassVar[type[Any] | None] = None
-    traits: ClassVar[PolicyTraits] = PolicyTraits()
-
-    def __init__(self, *answers: Decision | Exception) -> None:
-        self.answers = list(answers)
-        self.seen: list[Snapshot] = []
-
-    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
-        self.seen.append(snapshot)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-class Reserving(Scripted):
-    traits: ClassVar[PolicyTraits] = PolicyTraits(reserves=True)
 
 
 class World:

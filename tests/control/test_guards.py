@@ -379,13 +379,6 @@ def test_who_holds_several_gpus_has_the_least_of_what_they_allow():
     assert shares["b"] == 0.2
 
 
-def test_small_steps_of_a_share_are_held_back_and_steps_are_hundredths():
-    held, notes = share_out(sharer("a", 0.5), a=0.508)
-    assert held == {"a": 0.5}
-    assert "dead-band" in notes["a"]
-    assert share_out(sharer("a", 0.5), a=0.537)[0] == {"a": 0.53}
-
-
 def test_whole_gpus_adopted_containers_and_others_have_no_share():
     whole = replace(sharer("w", None), spec=view("w").spec)
     adopted = replace(sharer("x", 0.5), adopted=True)

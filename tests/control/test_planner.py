@@ -239,13 +239,6 @@ def test_who_weighs_next_to_nothing_goes_to_the_idle_class():
     }
 
 
-def test_all_trainings_without_a_weight_go_to_the_idle_class():
-    weights = {"service": 1.0, "first": 0.0, "last": 0.0}
-    service = training("service", spec=job_spec("service"))
-    found = shares_of(service, *map(training, ("first", "last")), weights=weights)
-    assert found == {"first": (True, 2), "last": (True, 2)}
-
-
 def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_them():
     first = training("first", shares=2048)
     there = training("last", idle=True, shares=3)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed, settled
 from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Report, Sample
@@ -76,10 +74,6 @@ def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
     assert observed(done, fact(2, 0.1), 3, 1.0).tiers == done.tiers
 
 
-numbers = st.floats(-2, 2)
-targets = st.builds(AccuracyTarget, st.just("accuracy"), numbers, numbers)
-
-
 def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides() -> None:
     ranks = [sample(1.0, 0.95, 10), sample(1.1, 0.951, 10), sample(1.2, 0.952, 10)]
     assert after(*ranks) == Tiers()
@@ -119,17 +113,6 @@ def test_a_rate_of_nothing_is_no_divergence() -> None:
         for step in (1, 2, 3)
     ]
     assert after(*samples).delivered == Reached(3.0, 0.95, 3)
-
-
-@given(way=st.lists(numbers, max_size=12), more=st.lists(numbers, max_size=12), target=targets)
-def test_what_is_reached_is_never_taken_back(
-    way: list[float], more: list[float], target: AccuracyTarget
-) -> None:
-    samples = [sample(float(i), value) for i, value in enumerate([*way, *more])]
-    early = after(*samples[: len(way)], target=target)
-    late = after(*samples, target=target)
-    assert early.delivered in (None, late.delivered)
-    assert early.finished in (None, late.finished)
 
 
 # --------------------------------------------------------------------- durable words

@@ -103,12 +103,6 @@ def test_the_period_doubles_while_all_are_completing_and_a_wake_takes_it_back() 
     assert decide(at(100, growing("a", 0.06)), memory).next_s == 30
 
 
-def test_the_window_stays_when_the_period_has_doubled() -> None:
-    seen = at(100, growing("a", 0.06))
-    memory = replace(listed(a=COMPLETING), period_s=480.0)
-    assert "G 0.0600" in decide(seen, memory).why["a"]
-
-
 def test_a_job_without_any_signal_stays_new_and_has_its_fair_share() -> None:
     memory = listed(a=NEW, b=NEW)
     silent = trainer("b")
