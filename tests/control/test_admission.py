@@ -31,7 +31,9 @@ def test_what_fits_is_admitted():
 def test_memory_that_is_promised_is_not_promised_twice():
     verdicts = admit([sized("a", 600), sized("b", 600)], [], NODE, 8)
     assert verdicts["a"].admitted
-    assert verdicts["b"].reason == "needs 600 MiB of memory, 424 MiB is not promised to other jobs"
+    assert (
+        verdicts["b"].reason == "needs 600 MiB of memory, jobs of the node have 600 MiB of 1024 MiB"
+    )
 
 
 def test_a_small_job_does_not_overtake_a_large_one_that_waits():
@@ -42,17 +44,22 @@ def test_a_small_job_does_not_overtake_a_large_one_that_waits():
 
 def test_a_job_that_never_fits_says_so_and_holds_back_nobody():
     verdicts = admit([sized("huge", 4096), sized("wide", 0, 3.0), sized("b")], [], NODE, 8)
-    assert verdicts["huge"].reason == "can never start: needs 4096 MiB, the node has 1024 MiB"
+    assert verdicts["huge"].reason == (
+        "can never start: needs 4096 MiB of memory, jobs of the node have 0 MiB of 1024 MiB"
+    )
     assert (
         verdicts["wide"].reason
-        == "can never start: the job's floor is 3.00 cores, the node has 2.00"
+        == "can never start: the job's floor is 3.00 cores, floors of the node take 0.00 of 2.00"
     )
     assert verdicts["b"].admitted
 
 
 def test_floors_must_fit_beside_the_others():
     verdicts = admit([sized("a", 0, 0.8)], [sized("c", 0, 1.5)], NODE, 8)
-    assert verdicts["a"].reason == "the job's floor is 0.80 cores, other jobs' floors leave 0.50"
+    assert (
+        verdicts["a"].reason
+        == "the job's floor is 0.80 cores, floors of the node take 1.50 of 2.00"
+    )
 
 
 def test_floors_that_fill_the_node_all_fit_whatever_their_sum_is_rounded_to():
@@ -66,13 +73,16 @@ def test_floors_count_as_the_engine_keeps_them():
     jobs = [sized(name, 0, 1.125) for name in "abcd"]
     verdicts = admit(jobs, [], node, 8)
     assert verdicts["c"].admitted
-    assert verdicts["d"].reason == "the job's floor is 1.13 cores, other jobs' floors leave 1.11"
+    assert (
+        verdicts["d"].reason
+        == "the job's floor is 1.13 cores, floors of the node take 3.39 of 4.50"
+    )
 
 
 def test_max_jobs_counts_those_present():
     verdicts = admit([sized("a"), sized("b")], [sized("c")], NODE, 2)
     assert verdicts["a"].admitted
-    assert verdicts["b"].reason == "2 jobs are present, max_jobs is 2"
+    assert verdicts["b"].reason == "the node has 2 jobs, at most 2 are allowed"
 
 
 # ------------------------------------------------------------------------------- owners
@@ -93,13 +103,10 @@ def owned(name: str, owner: int | None, memory_mib: int = 0, floor: float = 0.1,
 @pytest.mark.parametrize(("third", "more", "reason"), [
     (owned("c", ALICE), {}, "uid 1001 has 2 jobs, at most 2 are allowed"),
     (owned("c", ALICE, 300), {"jobs": 9, "memory_bytes": 400 * 2**20},
-     "needs 300 MiB of memory, uid 1001 has 200 MiB of at most 400 MiB"),
+     "needs 300 MiB of memory, jobs of uid 1001 have 200 MiB of 400 MiB"),
     (owned("c", ALICE, 0, 0.9), {"jobs": 9, "cpu_cores": 1.0},
-     "the job's floor is 0.90 cores, floors of uid 1001 take 0.20 of at most 1.00"),
-    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0}, (
-        "needs 1 GPUs, uid 1001 has 0 of at most "
-        "0"
-    )),
+     "the job's floor is 0.90 cores, floors of uid 1001 take 0.20 of 1.00"),
+    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0}, "needs 1 GPUs, uid 1001 has 0 of 0"),
 ])  # fmt: skip
 def test_an_owners_ceilings_make_a_job_wait_and_hold_back_nobody_else(third, more, reason):
     present = [owned("a", ALICE, 100), owned("b", ALICE, 100)]

@@ -404,11 +404,11 @@ def test_an_adopted_one_holds_its_floor_and_a_place_but_never_queues():
     filed = Desired(specs={"a": job_spec("a")})
     state = adopting(Ledger(small), web(), wish=filed)
     waiting = {job.name: (job.state, job.reason) for job in state.snapshot.jobs}
-    assert waiting["a"] == (JobState.WAITING, "1 jobs are present, max_jobs is 1")
+    assert waiting["a"] == (JobState.WAITING, "the node has 1 job, at most 1 are allowed")
     assert waiting["web"] == (JobState.RUNNING, None)
     wide = Desired(specs={"a": job_spec("a", bounds=Bounds(3.6))})
     state = adopting(Ledger(LedgerOptions()), web(), wish=wide)
-    assert "other jobs' floors leave 3.50" in (state.snapshot.jobs[0].reason or "")
+    assert "floors of the node take 0.50 of 4.00" in (state.snapshot.jobs[0].reason or "")
     ended = adopting(Ledger(small), web(state=ContainerState.EXITED, exit_code=0), wish=filed)
     assert [spec.name for spec in ended.starts] == ["a"], "what ended holds nothing"
 
