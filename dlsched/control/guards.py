@@ -151,18 +151,14 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             raise PolicyError(
                 f"`outlooks` of {name} must be a tuple of Forecasts, not {shown(outlooks)}"
             )
-    for name, weight in decision.weights.items():
-        if not 0 <= weight <= _MOST:
-            raise PolicyError(
-                f"decided weight {weight!r} for {name}; must be 0 or more, at most {_MOST:g}"
-            )
-    for name, expected_s in decision.expected_s.items():
-        if not 0 < expected_s < math.inf:
-            raise PolicyError(
-                f"expects a latency of {expected_s!r} s for {name}; must be above 0 and finite"
-            )
-    for name, limits in decision.limits.items():
-        for what, value in (("cpu_cores", limits.cpu_cores), ("gpu_share", limits.gpu_share)):
+    numbers: tuple[tuple[str, Mapping[str, float | None]], ...] = (
+        ("weight", decision.weights),
+        ("expected_s", decision.expected_s),
+        ("cpu_cores", {name: one.cpu_cores for name, one in decision.limits.items()}),
+        ("gpu_share", {name: one.gpu_share for name, one in decision.limits.items()}),
+    )
+    for what, values in numbers:
+        for name, value in values.items():
             if value is not None and not 0 <= value <= _MOST:
                 bound = f"must be 0 or more, at most {_MOST:g}"
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SECONDS_MAX = 10 * 365 * 86_400.0
 BYTES_MAX = 1 << 50
@@ -118,6 +118,12 @@ def render_quantile(quantile: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 job`, `2 jobs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def some_of(texts: Sequence[str], most: int = 3) -> str:
+    """The first few of them, and how many more there are: `a, b, c and 2 more`."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def shown(value: object) -> str:

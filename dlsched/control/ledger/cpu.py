@@ -6,11 +6,11 @@ What is kept bounds ceilings only: a job without a ceiling may use it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import NodeFact
+from dlsched.model.units import some_of
 
 HOST_RATIO = 0.1
 """Part of the divided cores that is kept for the host. A judgement: the work of engine, agent and
@@ -20,8 +20,6 @@ HOST_LEAST_CORES = 0.25
 each), and a shell and the agent's own loop need some beside it."""
 HOST_MOST_CORES = 2.0
 """Cores kept on a large machine: the engine's updates, one after another, never use more."""
-NAMES_SHOWN = 3
-"""Names in an alarm, so that it stays a line."""
 _LEAST_CORES = 0.01
 """Cores that are always divided, so that nothing divides by zero."""
 
@@ -79,11 +77,6 @@ def capacity_alarms(node: NodeFact | None) -> tuple[Alarm, ...]:
             "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
         )
     if node.parts:
-        parts = (f"{quota} applies to {_some(names)} alone" for names, quota in node.parts)
+        parts = (f"{quota} applies to {some_of(names)} alone" for names, quota in node.parts)
         texts[AlarmKey.CAPACITY_UNEVEN] = f"capacity is not the same for all: {'; '.join(parts)}"
     return tuple(Alarm("node", key, text) for key, text in texts.items())
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
