@@ -66,13 +66,14 @@ class Ledger:
     def update(self, observed: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
         """Take in one observation, the desired state and the records of ended jobs."""
         self._cycle += 1
-        jobs = roster(observed, desired, self._known)
+        known = {name: record.measures.container_id for name, record in self._records.items()}
+        jobs = roster(observed, desired, known)
         self._take_in(jobs)
         node = self._node(jobs, self._measure(jobs))
         statuses = self._statuses(jobs, ended)
         members = self._members(jobs, statuses)
         queued = self._starts(jobs, statuses, node, members)
-        views = self._views(jobs, statuses)
+        views = tuple(self._view(jobs, name, statuses[name]) for name in sorted(statuses))
         return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
@@ -319,11 +320,6 @@ class Ledger:
             return unknown(f"{job} has not been observed yet")
         return finish_forecast(view, now_s, self._forecasts.get(job, ()))
 
-    def _known(self, name: str) -> str | None:
-        """ID of the job's container so far."""
-        record = self._records.get(name)
-        return record.measures.container_id if record is not None else None
-
     def _backs_off(self, record: JobRecord, now_s: float) -> bool:
         """Whether a failed start is still in back-off. Until then it blocks no other job."""
         if record.retry_at_s == 0.0:
@@ -342,14 +338,6 @@ class Ledger:
             self._wakes.append(f"{record.spec.name}: left ({state})")
         record.state = state
 
-    def _views(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[JobView, ...]:
-        views = []
-        for name in sorted(statuses):
-            record, status = self._records[name], statuses[name]
-            self._note(record, status.state, jobs.observed.now_s)
-            views.append(self._view(jobs.observed.now_s, record, status, jobs.facts.get(name)))
-        return tuple(views)
-
     def _removals(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[Remove, ...]:
         return tuple(
             removal(jobs.facts[name], self._records[name].spec, status.reason or "")
@@ -364,9 +352,10 @@ class Ledger:
             if status.call == "record"
         )
 
-    def _view(
-        self, now_s: float, record: JobRecord, status: Lifecycle, fact: ContainerFact | None
-    ) -> JobView:
+    def _view(self, jobs: Roster, name: str, status: Lifecycle) -> JobView:
+        """The job as policies see it: its last view, if nothing has changed since."""
+        record, fact, now_s = self._records[name], jobs.facts.get(name), jobs.observed.now_s
+        self._note(record, status.state, now_s)
         measures, last = record.measures, record.view
         if (
             measures.rests
@@ -374,7 +363,7 @@ class Ledger:
             and last.spec is record.spec
             and last.state is status.state
             and last.reason == status.reason
-            and last.tiers == self._tiers.tiers(record.spec.name)
+            and last.tiers == self._tiers.tiers(name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)
         ):
@@ -386,10 +375,10 @@ class Ledger:
             fact,
             progress=progress,
             condition=self._condition(now_s, record, fact, progress),
-            gpus=self._assignments.of(record.spec.name, fact),
+            gpus=self._assignments.of(name, fact),
             idle_class=self._options.idle_class,
-            tiers=self._tiers.tiers(record.spec.name),
-            diverged=self._tiers.diverged(record.spec.name),
+            tiers=self._tiers.tiers(name),
+            diverged=self._tiers.diverged(name),
             max_failed_ratio=self._max_failed_ratio(record),
         )
         return record.view
