@@ -26,11 +26,6 @@ class AlarmKey(StrEnum):
         "The Docker Engine does not answer. Containers run on under their last limits.",
         "Check `systemctl status docker` and the setting `engine.host`; dlsched goes on by itself.",
     )
-    CAPACITY_CHANGED = (
-        "capacity-changed",
-        "Containers can use another amount of CPU than at the daemon's start or reload.",
-        "Nothing has to be done: ceilings follow. A reload (SIGHUP) ends the alarm.",
-    )
     CAPACITY_UNKNOWN = (
         "capacity-unknown",
         "A CPU quota outside this host, which dlsched cannot see, holds the containers back.",

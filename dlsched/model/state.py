@@ -88,7 +88,6 @@ class Progress:
     """Why the first bad line was refused."""
     log: LogFact | None = None
     checkpoint: CheckpointAck | None = None
-    checkpoint_at_s: float | None = None
     gpu_ratio: float | None = None
     """Recent fraction of its GPUs' time that it used, as it reports; None: it is not paced."""
     trouble: str | None = None
@@ -286,8 +285,13 @@ class JobView:
     def may_idle(self) -> bool:
         """Whether it may use the idle class: a background job, or a training on CPUs, without a
         guaranteed floor."""
-        trains = isinstance(self.spec.target, AccuracyTarget) and not self.gpus
-        return self.can_idle and (self.spec.background or trains) and not self.spec.bounds.promised
+        behind = self.spec.background or self.trains_on_cpus
+        return self.can_idle and behind and not self.spec.bounds.promised
+
+    @property
+    def trains_on_cpus(self) -> bool:
+        """Whether it is a training that can run behind all other jobs."""
+        return isinstance(self.spec.target, AccuracyTarget) and not self.gpus
 
     @property
     def runs(self) -> bool:

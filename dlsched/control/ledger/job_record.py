@@ -33,7 +33,6 @@ class JobRecord:
     """Why its last start could not even begin."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
-    measured_spec: JobSpec | None = None
     view: JobView | None = None
     """Its view in the last snapshot."""
 

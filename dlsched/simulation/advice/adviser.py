@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.measured import is_failing
-from dlsched.estimate.sketch import against_target_s, merge, quantile_s
+from dlsched.estimate.sketch import against_target_s, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import LatencySketch
@@ -78,7 +78,7 @@ class Latencies:
         self.met += seconds is not None and seconds <= target.seconds and not failing
         mean_s = sketch.mean_s
         if target.quantile is not None and mean_s and sketch.count >= LEAST_REQUESTS:
-            tail_s = quantile_s(sketch, target.quantile)
+            tail_s = measured_s(sketch, target.quantile)
             if tail_s is not None:
                 self.factors.append((tail_s / mean_s, sketch.count))
 
@@ -98,7 +98,7 @@ class Latencies:
         if self.factors:
             requests = sum(count for _, count in self.factors)
             return max(1.0, math.fsum(each * count for each, count in self.factors) / requests)
-        tail_s = quantile_s(self.whole, target.quantile)
+        tail_s = measured_s(self.whole, target.quantile)
         return max(1.0, tail_s / self.whole.mean_s) if tail_s and self.whole.mean_s else 1.0
 
 

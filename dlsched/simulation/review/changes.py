@@ -16,7 +16,6 @@ from dlsched.estimate.effect import (
     BEFORE_S,
     CycleLatency,
     Effect,
-    NextChange,
     Verdict,
     effect,
     not_judged,
@@ -42,7 +41,6 @@ class _OfJob:
     """One job's changes that were carried out, and the requests that are still needed."""
 
     at_s: list[float] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
     rows: list[Change] = field(default_factory=list)
     due: deque[int] = field(default_factory=deque)
     """Indices of the changes to judge, in order."""
@@ -86,7 +84,6 @@ class ChangesReview:
         if change.kind == "resize":
             own.due.append(len(own.at_s))
         own.at_s.append(change.now_s)
-        own.kinds.append(change.kind)
         own.rows.append(change)
 
     def take(self, report: CycleReport) -> None:
@@ -119,10 +116,8 @@ class ChangesReview:
 
     def _effect(self, own: _OfJob, at: int, target: LatencyTarget) -> Effect:
         change = own.rows[at]
-        then = None
-        if at + 1 < len(own.at_s):
-            then = NextChange(own.at_s[at + 1] - change.now_s, own.kinds[at + 1])
-        unknown = not_judged(change.now_s, then, self._last_s)
+        next_s = own.at_s[at + 1] if at + 1 < len(own.at_s) else None
+        unknown = not_judged(change.now_s, next_s, self._last_s)
         if unknown is not None:
             return unknown
         first = bisect_right(self._all_s, change.now_s - BEFORE_S)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
-from dlsched.estimate.sketch import from_latencies, measured_s, merge, quantile_bounds, quantile_s
+from dlsched.estimate.sketch import from_latencies, measured_s, merge, quantile_bounds
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import PortTimes, ProbedPort, ProbeReading
@@ -284,7 +284,7 @@ def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
     )
 
     def of(sketch: LatencySketch, quantile: float) -> float | None:
-        return quantile_s(sketch, quantile) if sketch.count else None
+        return measured_s(sketch, quantile) if sketch.count else None
 
     p50_s = of(whole, 0.5)
     uncertain = whole.count and p50_s is None
