@@ -73,10 +73,7 @@ def test_a_file_of_an_earlier_version_is_read_as_it_is_and_brought_up_to_date(pa
             "INSERT INTO changes VALUES"
             " (3, 4.0, 'then', 'alpha', 'resize', 0.5, 0.75, 'late', '', 'done', '')"
         )
-    limits = "limit 0.500 -> 0.750 cores"
-    old = Change(
-        3, 4.0, "then", "alpha", "resize", 0.5, 0.75, "late", "", "done", "", changed=limits
-    )
+    old = Change(3, 4.0, "then", "alpha", "resize", 0.5, 0.75, "late", "", "done", "")
     for _ in range(2):
         with JournalReader(path) as reader:
             assert reader.last_changes("alpha", 9) == (old,)
