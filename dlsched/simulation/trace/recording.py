@@ -74,23 +74,13 @@ class NothingRecorded(DlschedError):
 def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
     """The trace of these cycles, in their order. Raises NothingRecorded without a usable job."""
     record = Record()
-    try:
-        for report in reports:
-            record.take(report)
-    except (ArithmeticError, ValueError) as error:  # no agent writes such a record
-        raise NothingRecorded(f"no trace can be made of the recorded numbers: {error}") from error
+    for report in reports:
+        record.take(report)
     return trace_of(record, name)
 
 
 def trace_of(record: Record, name: str = "recorded") -> Recorded:
     """The trace of what was gathered, once. Raises NothingRecorded without a usable job."""
-    try:
-        return _trace_of(record, name)
-    except (ArithmeticError, ValueError) as error:
-        raise NothingRecorded(f"no trace can be made of the recorded numbers: {error}") from error
-
-
-def _trace_of(record: Record, name: str) -> Recorded:
     if record.last is None:
         raise NothingRecorded("no cycle could be read")
     remarks = list(record.remarks())
@@ -99,14 +89,8 @@ def _trace_of(record: Record, name: str) -> Recorded:
     found = _jobs(record, frame, remarks.append, lives)
     jobs = tuple(sorted(found, key=lambda job: job.name))
     if not jobs:
-        raise NothingRecorded(
-            "; ".join(
-                [
-                    f"none of the {record.cycles} recorded cycles shows how much work a job did",
-                    *remarks,
-                ]
-            )
-        )
+        none = f"none of the {record.cycles} recorded cycles shows how much work a job did"
+        raise NothingRecorded("; ".join([none, *remarks]))
     if frame.duration_s > frame.recorded_s:
         remarks.append(
             f"the record has {frame.recorded_s:g} s, the trace {frame.duration_s:g} s: a policy may"

@@ -385,29 +385,6 @@ def test_a_forecast_of_the_policy_gives_way_to_what_was_met() -> None:
     assert met.need.out_of_reach is None
 
 
-@pytest.mark.parametrize("history", [0, 5000])
-def test_what_a_page_counted_before_the_adoption_is_not_measured(history: int) -> None:
-    """Journals of earlier versions have it once for each adoption, as if it had just come."""
-    trace = day(job("s", CLOSED, LatencyTarget(0.2)))
-    old = LatencySketch() if not history else from_latencies([2.0] * history)
-    first = True
-
-    def adopted(view: JobView) -> JobView:
-        nonlocal first
-        fresh = view.progress.fresh
-        if fresh.count and first and history:
-            first, fresh = False, merge(fresh, old)
-        progress = replace(view.progress, fresh=fresh)
-        return replace(view, adopted=True, progress=progress)
-
-    reports = run(trace)
-    (plain,) = advice_of(reports).jobs
-    (one,) = advice_of(seen(report, adopted) for report in reports).jobs
-    assert plain.measured.requests - 50 < one.measured.requests < plain.measured.requests
-    assert one.measured.seconds == pytest.approx(plain.measured.seconds, rel=0.02)
-    assert one.min_cores == pytest.approx(plain.min_cores, rel=0.02)
-
-
 def test_another_target_is_measured_anew() -> None:
     trace = day(job("s", CLOSED, LatencyTarget(0.01)))
     later = LatencyTarget(0.2)
