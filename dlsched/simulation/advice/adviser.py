@@ -133,10 +133,7 @@ class Adviser:
 
     def take(self, report: CycleReport) -> None:
         """Add a cycle. Raises ArithmeticError or ValueError for numbers that make no sense."""
-        before = self._record.cycles
         self._record.take(report)
-        if self._record.cycles == before:
-            return
         self._policies[report.policy] = None
         self._forecasts.update(report.outlooks)
         self._full_cycles += node_is_full(report.snapshot)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from dlsched.api.review_schema import (
     AlarmReview,
-    Estimate,
     JobReview,
     Kept,
-    PlainDocker,
     Review,
     TierReached,
     Trained,
@@ -24,7 +22,7 @@ from dlsched.model.forecast import Forecast, ForecastKind, in_full
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.units import counted, render_seconds
 from dlsched.simulation.review.changes import CHANGES_MAX, ChangesReview
-from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
+from dlsched.simulation.review.estimate import Estimated, estimate, no_estimate, reached_s
 from dlsched.simulation.review.tally import JobTally, Tally
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.observed import SLICE_S
@@ -134,7 +132,10 @@ class _Gathered:
         if not tally.cycles:
             raise NothingToReport(reader.problem or "the journal has no cycle")
         tally.close()
-        estimated = self._estimated(estimates)
+        if estimates:
+            estimated = estimate(self._record, tally)
+        else:
+            estimated = no_estimate(tally, "no estimate was asked for")
         capacity = tally.capacity_core_s / tally.observed_s if tally.observed_s else 0.0
         return Review(
             schema_version=SCHEMA_VERSION,
@@ -155,13 +156,6 @@ class _Gathered:
             estimate=estimated.whole,
             remarks=tuple(self._remarks()),
         )
-
-    def _estimated(self, wanted: bool) -> Estimated:
-        if wanted:
-            return estimate(self._record, self._tally)
-        why_not = "no estimate was asked for"
-        whole = Estimate(why_not, 0, None, None, None, None, None, 0.0, ())
-        return Estimated(whole, dict.fromkeys(self._tally.jobs, PlainDocker(why_not)))
 
     def _jobs(self, estimated: Estimated) -> Iterator[JobReview]:
         for name, job in sorted(self._tally.jobs.items()):

@@ -142,7 +142,6 @@ class Record:
         self.last: Snapshot | None = None
         self.jobs: list[ObservedJob] = []
         self._first_s = 0.0
-        self._astray = 0
         self._capacities: dict[float, None] = {}
         self._periods_s: list[float] = []
         self._present: dict[str, ObservedJob] = {}
@@ -150,13 +149,10 @@ class Record:
         """Other work's CPU time beyond its reserved cores, by slice."""
 
     def take(self, report: CycleReport) -> None:
-        """Add a cycle, unless it is not later than the last, or too late for a trace."""
+        """Add a cycle, which is later than the last."""
         snapshot = report.snapshot
         if self.last is None:
             self._first_s = snapshot.now_s
-        elif not self.last.now_s < snapshot.now_s <= self._first_s + DAY_MAX_S:
-            self._astray += 1
-            return
         else:
             self._periods_s.append(snapshot.now_s - self.last.now_s)
             self._take_host(snapshot, self._periods_s[-1])
@@ -208,8 +204,6 @@ class Record:
                 f"the node's capacity changed ({capacities} cores): the last one is used for the "
                 "whole trace"
             )
-        if self._astray:
-            yield f"{self._astray} cycles left out: not after the one before, or a year late"
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
         if gaps_s:
             yield f"{len(gaps_s)} gaps in the record, of {math.fsum(gaps_s):.0f} s in all"

@@ -18,12 +18,12 @@ from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.protocol import NoParameters
 from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
 from dlsched.simulation.advice.adviser import Latencies
 from dlsched.simulation.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, Trace, TrainingLoad
-from dlsched.simulation.review.estimate import PlaybackParameters
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from tests.lanes import but_the_first_long
@@ -186,7 +186,7 @@ class _Weights:
 
     limits: Mapping[str, Limits]
     weights: Mapping[str, float]
-    Parameters: ClassVar[type[Any]] = PlaybackParameters
+    Parameters: ClassVar[type[Any]] = NoParameters
     Memory: ClassVar[type[Any] | None] = None
     traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
