@@ -223,18 +223,6 @@ def test_a_changed_cpu_ceiling_leaves_the_gpu_where_it_is(host: Host):
     assert host.inside("alpha", "bash", "-c", "exec 3<>/dev/nvidia0 && echo open") == "open\n"
 
 
-def test_more_gpus_than_there_are_are_told_with_what_there_is(host: Host, tmp_path: Path):
-    host.start()
-    wait_for(lambda: host.node.client.jobs()["node"]["gpus"], 30, "the GPUs")
-    file = tmp_path / "many.yaml"
-    file.write_text(on("many", "4"))
-    refused = command(host.node, "submit", str(file))
-    assert refused.returncode == 2
-    there = "1 NVIDIA A100-SXM4-40GB 40 GiB, 1 Tesla T4 16 GiB"
-    assert refused.stderr == f"many.yaml:7:7: gpus.count: 4, the node has 2: {there}\n"
-    assert not (host.node.watch / "many.yaml").exists()
-
-
 def test_a_gpu_that_vanishes_is_shown_and_nothing_is_disturbed(host: Host):
     host.start()
     before = {

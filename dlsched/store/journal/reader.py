@@ -87,10 +87,6 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """Time of the first cycle kept; 0: none."""
         return self._number("SELECT now_s FROM frames ORDER BY cycle LIMIT 1")
 
-    def cycle(self, number: int) -> CycleReport | None:
-        """That cycle, exactly as written; None when it is not kept or cannot be read."""
-        return next(self.reports(number, number), None)
-
     def reports(self, first: int = 0, last: int = _LAST) -> Iterator[CycleReport]:
         """Every cycle kept from `first` to `last`; a group ends where it cannot be read."""
         return self._each(first, last, Decoder)

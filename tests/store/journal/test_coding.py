@@ -243,12 +243,6 @@ def test_what_a_policy_changes_inside_its_memory_is_told() -> None:
         assert decoder.memories() == {"dqoes": {"wants": {"alpha": cores}}}
 
 
-@pytest.mark.parametrize("memory", [Other({True: 1.0}), Remembered(({"a"},))])  # type: ignore[dict-item, arg-type]
-def test_a_memory_that_is_not_plain_is_no_row(memory: object) -> None:
-    with pytest.raises(TypeError, match="cannot be"):
-        Encoder().row(report(1, decision=Decision(memory=memory)), full=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Fewer:
     interval_s: float = 1.0
