@@ -143,11 +143,7 @@ class Store:
 
     def _add_to_minute(self, report: CycleReport) -> None:
         """Add the cycle to its minute, and keep what is due of it."""
-        try:
-            done = self._minutes.take(report)
-        except (ArithmeticError, ValueError):  # senseless numbers: no daemon has them
-            return
-        self._keep_minute(done)
+        self._keep_minute(self._minutes.take(report))
         now_s = report.snapshot.now_s
         if not 0.0 <= now_s - self._minute_kept_s < KEEP_MINUTE_S:
             self._keep_minute(self._minutes.current())

@@ -228,15 +228,6 @@ def test_a_sum_that_is_not_finite_counts_as_none_in_usage(path: Path) -> None:
     assert found.accounts[None, "huge"].used == 0.0
 
 
-@pytest.mark.timed
-def test_senseless_numbers_cost_the_row_and_not_the_journal(path: Path) -> None:
-    bad = view("bad")
-    bad = replace(bad, spec=replace(bad.spec, weight=0.0))
-    write(path, [cycle(1, view("alpha")), cycle(2, bad, view("alpha")), cycle(3, view("alpha"))])
-    with JournalReader(path) as reader:
-        assert reader.last_cycle() == 3
-
-
 JOBS = st.lists(
     st.builds(
         view,
