@@ -265,48 +265,9 @@ def test_the_driver_goes_away_and_comes_back(host: Host):
     assert host.node.client.jobs()["node"]["gpu_trouble"] is None
 
 
-def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(host: Host):
-    names = [f"job-{number}" for number in range(6)]
-    host.start()
-    for name in names:
-        host.node.drop(name, on(name, "{count: 1, share: 0.5}"))
-    wait_for(lambda: placed(host), 30, "the first container")
-    host.node.kill()
-    host.start()
-    wait_for(lambda: host.node.running() == 4, 60, "four of them to run")
-    goes_on(host.node, 4)
-    assert sorted(placed(host)) == [A, A, B, B]
-    rows = [row(host.node, name) for name in names]
-    waiting = [one for one in rows if one["state"] == "waiting"]
-    assert len(waiting) == 2
-    assert all("at most 0.00 is left" in one["reason"] for one in waiting)
-
-
 def placed(host: Host) -> list[str]:
     """The GPUs of all containers."""
     return [one.labels["dlsched.gpus"] for one in containers(host.node)]
-
-
-def test_what_a_job_uses_of_its_gpu_is_told_as_its_own_and_what_others_use_as_foreign(host: Host):
-    host.start(foreign="share")
-    host.runs("alpha", "{count: 1, share: 0.5, model: A100}")
-    pid = inspect(host.node, "alpha")["State"]["Pid"]
-    busy = (Process(pid, 3 * GIB, sm_percent=40), Process(os.getpid(), GIB, sm_percent=10))
-    host.show(gpus=(replace(TWO[0], processes=busy, used_bytes=4 * GIB, busy_percent=50), TWO[1]))
-
-    def own(one: dict[str, Any]) -> bool:
-        return (one["gpu"]["memory_bytes"], one["gpu"]["used_ratio"]) == (3 * GIB, 0.4)
-
-    shows(host.node, "alpha", own, "its memory and its time")
-    others = {"foreign_processes": 1, "foreign_memory_bytes": GIB}
-    wait_for(lambda: others.items() <= host.gpu(A).items(), 30, "what others use")
-    bounds = row(host.node, "alpha")["gpu"]["bounds"]
-    assert {what: one["enforced"] for what, one in bounds.items()} == {
-        "devices": True,
-        "time": False,
-        "memory": False,
-        "cpu": True,
-    }
 
 
 def test_every_holder_of_a_gpu_is_shown_with_its_idle_time(host: Host) -> None:
