@@ -14,7 +14,7 @@ from dlsched.model.facts import Sample
 from dlsched.model.state import JobView, NodeView, Progress, Usage
 from dlsched.simulation.trace import record
 from dlsched.store.journal.reader import JournalReader
-from tests.simulation.review.worlds import busy_node, written
+from tests.review.worlds import busy_node, written
 from tests.store.journal.hours import write
 from tests.store.journal.reports import execute, job, report
 

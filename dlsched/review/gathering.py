@@ -21,9 +21,9 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.forecast import Forecast, ForecastKind, in_full
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.units import counted, render_seconds
-from dlsched.simulation.review.changes import CHANGES_MAX, ChangesReview
-from dlsched.simulation.review.estimate import Estimated, estimate, no_estimate, reached_s
-from dlsched.simulation.review.tally import JobTally, Tally
+from dlsched.review.changes import CHANGES_MAX, ChangesReview
+from dlsched.review.estimate import Estimated, estimate, no_estimate, reached_s
+from dlsched.review.tally import JobTally, Tally
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.observed import SLICE_S
 from dlsched.simulation.trace.recording import Record

@@ -18,9 +18,9 @@ from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.protocol import NoParameters
-from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
-from dlsched.simulation.advice.adviser import Latencies
-from dlsched.simulation.advice.result import Recommended
+from dlsched.review.advice import Advice, Adviser, NothingToAdvise
+from dlsched.review.advice.adviser import Latencies
+from dlsched.review.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, Trace, TrainingLoad
 from dlsched.simulation.run import simulate

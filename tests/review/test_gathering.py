@@ -13,13 +13,12 @@ import pytest
 from dlsched.api.review_schema import Review
 from dlsched.estimate.effect import Verdict
 from dlsched.model.cycle import CycleReport
-from dlsched.simulation.review import NothingToReport, review
-from dlsched.simulation.review.changes import SPARED
-from dlsched.simulation.review.gathering import ALARMS_MAX, SLICES_MAX, AlarmsReview
+from dlsched.review.changes import SPARED
+from dlsched.review.gathering import ALARMS_MAX, SLICES_MAX, AlarmsReview, NothingToReport, review
 from dlsched.store.journal.effects import EFFECTS_MAX, Effects
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal, Store
-from tests.simulation.review.worlds import busy_node, run, written
+from tests.review.worlds import busy_node, run, written
 from tests.store.journal.reports import job, report
 
 pytestmark = pytest.mark.timed

@@ -23,8 +23,8 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits, Tier
 from dlsched.model.state import Snapshot
 from dlsched.model.units import CORES_MIN, render_seconds
 from dlsched.policies.protocol import NoParameters
+from dlsched.review.tally import Given, JobTally, Tally
 from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.review.tally import Given, JobTally, Tally
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.recording import Record, Recorded, trace_of

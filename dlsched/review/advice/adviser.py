@@ -25,8 +25,8 @@ from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, LatencyTarget, 
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
-from dlsched.simulation.advice.needs import progress_text, service_need, training_need
-from dlsched.simulation.advice.result import (
+from dlsched.review.advice.needs import progress_text, service_need, training_need
+from dlsched.review.advice.result import (
     LEAST_REQUESTS,
     Advice,
     AdvisedLimits,
