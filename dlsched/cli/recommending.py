@@ -16,8 +16,8 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.units import render_quantile, render_seconds
 
 if TYPE_CHECKING:
-    from dlsched.simulation.advice import Advice
-    from dlsched.simulation.advice.result import Recommended
+    from dlsched.review.advice import Advice
+    from dlsched.review.advice.result import Recommended
 
 _WHY_COLUMNS = 50
 """With less room, reasons are printed below the table."""
@@ -57,7 +57,7 @@ def recommend(
       dlsched recommend /var/lib/dlsched --format compose > compose.limits.yaml
       dlsched recommend journal.db --since 2h --format job
     """
-    from dlsched.simulation.advice import Adviser
+    from dlsched.review.advice import Adviser
 
     if journal is None:
         journal = options.settings(config).state_dir
@@ -87,7 +87,7 @@ def _show(advice: Advice, form: str, output: str) -> None:
     if form == "table":
         _show_table(advice, Page())
         return
-    from dlsched.simulation.advice import patches
+    from dlsched.review.advice import patches
 
     print_text((patches.compose if form == "compose" else patches.job_files)(advice).rstrip("\n"))
 

@@ -58,7 +58,7 @@ def report(
       dlsched report --since 2h --html report.html
       dlsched report /var/lib/dlsched --output json
     """
-    from dlsched.simulation.review import review
+    from dlsched.review.gathering import review
 
     if html is not None:
         _check_place(html)

@@ -30,7 +30,7 @@ from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.why_schema import Explanation
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.history import JobSteps, NodeSteps
+from dlsched.store.journal.history import JOB_JOINS, NODE_JOINS
 from dlsched.store.journal.rows import Change, Event
 from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 from tests.texts import same_text
@@ -198,8 +198,8 @@ def test_the_published_schema_has_every_type_and_field() -> None:
     }
     assert not any(optional.values()), "every key is sent"
     history = definitions["History"]["properties"]
-    for key, steps in (("node", NodeSteps), ("jobs", JobSteps)):
-        assert all(f"`{name}`" in history[key]["description"] for name in steps.JOINS)
+    for key, joins in (("node", NODE_JOINS), ("jobs", JOB_JOINS)):
+        assert all(f"`{name}`" in history[key]["description"] for name in joins)
     for root in (
         "Status",
         "Explanation",

@@ -22,12 +22,12 @@ from dlsched.cli.report_pages import guesses, summary
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
+from dlsched.review.gathering import review
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
-from dlsched.simulation.review import review
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
-from tests.simulation.review.worlds import busy_node, run, written
+from tests.review.worlds import busy_node, run, written
 from tests.simulation.worlds import job
 
 pytestmark = pytest.mark.timed

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from dlsched.api.review_schema import (
     AlarmReview,
-    Estimate,
     JobReview,
     Kept,
-    PlainDocker,
     Review,
     TierReached,
     Trained,
@@ -23,13 +21,12 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.forecast import Forecast, ForecastKind, in_full
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.units import counted, render_seconds
-from dlsched.simulation.review.changes import CHANGES_MAX, ChangesReview
-from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
-from dlsched.simulation.review.tally import JobTally, Tally
+from dlsched.review.changes import CHANGES_MAX, ChangesReview
+from dlsched.review.estimate import Estimated, estimate, no_estimate, reached_s
+from dlsched.review.tally import JobTally, Tally
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.observed import SLICE_S
 from dlsched.simulation.trace.recording import Record
-from dlsched.store.journal.minutes import wall_s
 from dlsched.store.journal.reader import JournalReader
 
 ALARMS_MAX = 200
@@ -81,8 +78,6 @@ SLICES_MAX = 1440
 """Slices of a range: a minute each for a day."""
 RATIO_MAX = 100.0
 """The largest measured over target that is given."""
-_STEP_S = 60.0
-"""A difference between the two clocks over one cycle from which the host's clock was set."""
 
 
 class NothingToReport(DlschedError):
@@ -121,45 +116,26 @@ class _Gathered:
         self._policies: dict[str, None] = {}
         self._outlooks: dict[str, tuple[Forecast, ...]] = {}
         self._begins = self._ends = ""
-        self._before: tuple[float, float] | None = None
-        self._steps_s: list[float] = []
-        self._senseless: str | None = None
 
     def take(self, report: CycleReport) -> None:
-        try:
-            self._tally.take(report)
-            self._changes.take(report)
-            self._record.take(report)
-        except (ArithmeticError, ValueError) as error:  # no daemon writes such a report
-            self._senseless = self._senseless or (
-                f"cycle {report.snapshot.cycle} has inconsistent numbers: {error}"
-            )
-            return
+        self._tally.take(report)
+        self._changes.take(report)
+        self._record.take(report)
         self._alarms.take(report)
         self._policies[report.policy] = None
         self._outlooks.update(report.outlooks)
         self._begins = self._begins or report.wall_time
         self._ends = report.wall_time
-        self._take_clock(report)
-
-    def _take_clock(self, report: CycleReport) -> None:
-        at_s = wall_s(report.wall_time)
-        if at_s is None:
-            return
-        now_s = report.snapshot.now_s
-        if self._before is not None:
-            then_s, then_at_s = self._before
-            step_s = (at_s - then_at_s) - (now_s - then_s)
-            if abs(step_s) > _STEP_S:
-                self._steps_s.append(step_s)
-        self._before = (now_s, at_s)
 
     def review(self, reader: JournalReader, *, estimates: bool) -> Review:
         tally = self._tally
         if not tally.cycles:
-            raise NothingToReport(reader.problem or self._senseless or "the journal has no cycle")
+            raise NothingToReport(reader.problem or "the journal has no cycle")
         tally.close()
-        estimated = self._estimated(estimates)
+        if estimates:
+            estimated = estimate(self._record, tally)
+        else:
+            estimated = no_estimate(tally, "no estimate was asked for")
         capacity = tally.capacity_core_s / tally.observed_s if tally.observed_s else 0.0
         return Review(
             schema_version=SCHEMA_VERSION,
@@ -180,13 +156,6 @@ class _Gathered:
             estimate=estimated.whole,
             remarks=tuple(self._remarks()),
         )
-
-    def _estimated(self, wanted: bool) -> Estimated:
-        if wanted:
-            return estimate(self._record, self._tally)
-        why_not = "no estimate was asked for"
-        whole = Estimate(why_not, 0, None, None, None, None, None, 0.0, ())
-        return Estimated(whole, dict.fromkeys(self._tally.jobs, PlainDocker(why_not)))
 
     def _jobs(self, estimated: Estimated) -> Iterator[JobReview]:
         for name, job in sorted(self._tally.jobs.items()):
@@ -257,13 +226,6 @@ class _Gathered:
             count, whole = len(tally.gaps_s), render_seconds(math.fsum(tally.gaps_s))
             gaps = counted(count, "gap")
             yield f"{gaps} in the record, {whole} in all: not counted"
-        if self._steps_s:
-            largest = max(self._steps_s, key=abs)
-            sign = "+" if largest > 0 else "-"
-            yield (
-                f"the host's clock was set {len(self._steps_s)} times, by up to {sign}"
-                f"{render_seconds(abs(largest))}: lengths are right, times of day as recorded"
-            )
         retargeted = [job.name for job in tally.jobs.values() if job.retargeted]
         if retargeted:
             yield (
@@ -272,8 +234,6 @@ class _Gathered:
             )
         if self._alarms.left_out:
             yield f"{self._alarms.left_out} further alarms are left out"
-        if self._senseless:
-            yield self._senseless
 
 
 def _kind(job: JobTally) -> str:

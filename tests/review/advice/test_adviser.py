@@ -15,15 +15,14 @@ from dlsched.estimate.sketch import from_latencies, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.facts import LatencySketch
-from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
-from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
-from dlsched.simulation.advice.adviser import Latencies
-from dlsched.simulation.advice.result import Recommended
+from dlsched.policies.protocol import NoParameters
+from dlsched.review.advice import Advice, Adviser, NothingToAdvise
+from dlsched.review.advice.adviser import Latencies
+from dlsched.review.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, Trace, TrainingLoad
-from dlsched.simulation.review.estimate import PlaybackParameters
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from tests.lanes import but_the_first_long
@@ -186,7 +185,7 @@ class _Weights:
 
     limits: Mapping[str, Limits]
     weights: Mapping[str, float]
-    Parameters: ClassVar[type[Any]] = PlaybackParameters
+    Parameters: ClassVar[type[Any]] = NoParameters
     Memory: ClassVar[type[Any] | None] = None
     traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
@@ -370,44 +369,6 @@ def test_requests_without_windows_are_not_called_none() -> None:
     assert "too few requests were recorded to know what each one computes" in one.why
 
 
-def test_a_forecast_of_the_policy_gives_way_to_what_was_met() -> None:
-    """Of a service that used all of its limit, so that what more would do is assumed."""
-    hopeless = Forecast(ForecastKind.IMPOSSIBLE, "latency", why="mean 60 ms: 395 ms at best")
-    trace = day(job("s", CLOSED, LatencyTarget(0.06)), *(job(f"h{n}", HOG, None) for n in range(6)))
-    reports = [replace(one, outlooks={"s": (hopeless,)}) for one in run(trace)]
-    (missed,) = [one for one in advice_of(reports).jobs if one.name == "s"]
-    assert missed.need.out_of_reach == "the policy found: mean 60 ms: 395 ms at best"
-    fast = [
-        seen(one, lambda view: faster(view, 0.05) if view.name == "s" else view) for one in reports
-    ]
-    (met,) = [one for one in advice_of(fast).jobs if one.name == "s"]
-    holds(met)
-    assert met.need.out_of_reach is None
-
-
-@pytest.mark.parametrize("history", [0, 5000])
-def test_what_a_page_counted_before_the_adoption_is_not_measured(history: int) -> None:
-    """Journals of earlier versions have it once for each adoption, as if it had just come."""
-    trace = day(job("s", CLOSED, LatencyTarget(0.2)))
-    old = LatencySketch() if not history else from_latencies([2.0] * history)
-    first = True
-
-    def adopted(view: JobView) -> JobView:
-        nonlocal first
-        fresh = view.progress.fresh
-        if fresh.count and first and history:
-            first, fresh = False, merge(fresh, old)
-        progress = replace(view.progress, fresh=fresh)
-        return replace(view, adopted=True, progress=progress)
-
-    reports = run(trace)
-    (plain,) = advice_of(reports).jobs
-    (one,) = advice_of(seen(report, adopted) for report in reports).jobs
-    assert plain.measured.requests - 50 < one.measured.requests < plain.measured.requests
-    assert one.measured.seconds == pytest.approx(plain.measured.seconds, rel=0.02)
-    assert one.min_cores == pytest.approx(plain.min_cores, rel=0.02)
-
-
 def test_another_target_is_measured_anew() -> None:
     trace = day(job("s", CLOSED, LatencyTarget(0.01)))
     later = LatencyTarget(0.2)
@@ -420,10 +381,3 @@ def test_another_target_is_measured_anew() -> None:
     assert one.measured is not None and one.measured.met_ratio == 1.0
     whole = sum(view.progress.fresh.count for each in reports for view in each.snapshot.jobs)
     assert one.measured.requests < 0.5 * whole, "those before are of another target"
-
-
-def faster(view: JobView, seconds: float) -> JobView:
-    """With as many requests, each of that latency."""
-    fresh = view.progress.fresh
-    found = from_latencies([seconds] * fresh.count) if fresh.count else fresh
-    return replace(view, progress=replace(view.progress, fresh=found))

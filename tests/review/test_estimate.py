@@ -14,11 +14,11 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget, Tier
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import render_seconds
+from dlsched.review.estimate import MISFIT_FACTOR, Estimated, estimate, reached_s
+from dlsched.review.tally import Tally
 from dlsched.simulation.node.workloads import Pause, Trace, TrainingLoad
-from dlsched.simulation.review.estimate import MISFIT_FACTOR, Estimated, estimate, reached_s
-from dlsched.simulation.review.tally import Tally
 from dlsched.simulation.trace.recording import Record
-from tests.simulation.review.worlds import busy_node, counted, run
+from tests.review.worlds import busy_node, counted, run
 from tests.simulation.worlds import asked, seen
 
 MET_BOUND, LATENCY_FACTOR, TIME_FACTOR = 0.15, 1.25, 1.25

@@ -30,8 +30,6 @@ CHANGES_MAX = 200_000
 SPARED = "slower, still on target"
 """It gave CPU away that it did not need for its target."""
 _REASONS_MAX, _LARGEST_MAX = 8, 10
-_REASONS_KEPT = 5000
-"""Different reasons that are counted; later ones count together."""
 _OTHER = "other reasons"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -76,8 +74,6 @@ class ChangesReview:
         self.by_job[change.job] += 1
         example = change.guard or change.why or change.kind
         reason = _NUMBER.sub("#", example)
-        if reason not in self._reasons and len(self._reasons) >= _REASONS_KEPT:
-            reason = example = _OTHER
         self._reasons[reason] += 1
         self._examples.setdefault(reason, example)
         own = self._jobs.setdefault(change.job, _OfJob())
@@ -111,8 +107,6 @@ class ChangesReview:
         self._verdicts[verdict] += 1
         if found.verdict in (Verdict.HELPED, Verdict.SLOWER):
             self._largest.append(_judged(change, verdict, found))
-            if len(self._largest) > 20 * _LARGEST_MAX:
-                self._largest = _the_largest(self._largest)
 
     def _effect(self, own: _OfJob, at: int, target: LatencyTarget) -> Effect:
         change = own.rows[at]
@@ -143,14 +137,16 @@ class ChangesReview:
         ]
         rest = self._reasons.total() - sum(count for _, count in reasons)
         if rest:
-            reasons = [*(one for one in reasons if one[0] != _OTHER), (_OTHER, rest)]
+            reasons.append((_OTHER, rest))
         return Changes(
             count=self._kinds.total(),
             kinds=_counted(self._kinds.most_common()),
             failed=self._failed,
             reasons=_counted(reasons),
             effects=_counted((str(name), verdicts[name]) for name in order if verdicts[name]),
-            largest=tuple(_the_largest(self._largest)),
+            largest=tuple(
+                sorted(self._largest, key=lambda one: -abs(math.log(one.times)))[:_LARGEST_MAX]
+            ),
             left_out=self._left_out,
         )
 
@@ -171,7 +167,3 @@ def _judged(change: Change, verdict: str, found: Effect) -> JudgedChange:
         effect=str(found),
         times=(found.after_s or 1.0) / (found.before_s or 1.0),
     )
-
-
-def _the_largest(found: list[JudgedChange]) -> list[JudgedChange]:
-    return sorted(found, key=lambda one: -abs(math.log(one.times)))[:_LARGEST_MAX]

@@ -18,7 +18,7 @@ from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.policies.registry import known, load
-from dlsched.simulation.replay import AGREE_RATIO, News, Replay, first_cycle_from, last_cycle_until
+from dlsched.review.replay import AGREE_RATIO, News, Replay, first_cycle_from, last_cycle_until
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace import Recipe, generate, parse_trace
 from dlsched.store.journal.reader import JournalReader

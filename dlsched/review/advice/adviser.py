@@ -21,13 +21,12 @@ from dlsched.estimate.sketch import against_target_s, measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import LatencySketch
-from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
-from dlsched.simulation.advice.needs import progress_text, service_need, training_need
-from dlsched.simulation.advice.result import (
+from dlsched.review.advice.needs import progress_text, service_need, training_need
+from dlsched.review.advice.result import (
     LEAST_REQUESTS,
     Advice,
     AdvisedLimits,
@@ -129,16 +128,11 @@ class Adviser:
         self._latencies: dict[str, Latencies] = {}
         self._policies: dict[str, None] = {}
         self._full_cycles = 0
-        self._forecasts: dict[str, tuple[Forecast, ...]] = {}
 
     def take(self, report: CycleReport) -> None:
         """Add a cycle. Raises ArithmeticError or ValueError for numbers that make no sense."""
-        before = self._record.cycles
         self._record.take(report)
-        if self._record.cycles == before:
-            return
         self._policies[report.policy] = None
-        self._forecasts.update(report.outlooks)
         self._full_cycles += node_is_full(report.snapshot)
         for view in report.snapshot.jobs:
             with suppress(ArithmeticError, ValueError):  # one job's numbers cost no other job's
@@ -201,20 +195,12 @@ class Adviser:
             measured = None if latencies is None else latencies.measured()
             factor = 1.0 if latencies is None else latencies.factor()
             need = service_need(job, target, factor, cores, room_cores, measured)
-            need = self._with_forecast(job.name, need)
             if need.out_of_reach is not None and _met(target, measured):
                 return _as_it_was(job, room_cores)
             return need
         if isinstance(target, AccuracyTarget):
             return training_need(job, target, room_cores)
         return AdvisedLimits()
-
-    def _with_forecast(self, name: str, need: AdvisedLimits) -> AdvisedLimits:
-        """What the record cannot show, the policy's own model may have learned."""
-        for one in self._forecasts.get(name, ()):
-            if need.assumed and one.tier == "latency" and one.kind is ForecastKind.IMPOSSIBLE:
-                return AdvisedLimits(out_of_reach=f"the policy found: {one.why}", notes=need.notes)
-        return need
 
     def _latencies_of(self, job: ObservedJob) -> Latencies | None:
         found = self._latencies.get(job.name)

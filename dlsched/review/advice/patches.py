@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from dlsched.model.units import plain_text
-from dlsched.simulation.advice.result import Advice, Recommended
+from dlsched.review.advice.result import Advice, Recommended
 
 
 def compose(advice: Advice) -> str:

@@ -23,7 +23,7 @@ from dlsched.model.spec import (
     Tier,
 )
 from dlsched.model.state import JobState, JobView, NodeView, Progress, Reached, Snapshot, Tiers
-from dlsched.simulation.review.tally import HOLD_S, JobTally, Tally
+from dlsched.review.tally import HOLD_S, JobTally, Tally
 
 TARGET = LatencyTarget(0.1)
 NO_TIERS = Tiers()

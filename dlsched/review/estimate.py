@@ -22,8 +22,9 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits, Tier
 from dlsched.model.state import Snapshot
 from dlsched.model.units import CORES_MIN, render_seconds
+from dlsched.policies.protocol import NoParameters
+from dlsched.review.tally import Given, JobTally, Tally
 from dlsched.simulation.node.workloads import Trace
-from dlsched.simulation.review.tally import Given, JobTally, Tally
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.recording import Record, Recorded, trace_of
@@ -31,15 +32,10 @@ from dlsched.simulation.trace.recording import Record, Recorded, trace_of
 PLAYBACK = "recorded limits"
 
 
-@dataclass(frozen=True, slots=True)
-class PlaybackParameters:
-    """It has no parameters."""
-
-
 class Playback:
     """Gives each job the mean limits of the recorded slice. One that has no record has no limit."""
 
-    Parameters: ClassVar[type[PlaybackParameters]] = PlaybackParameters
+    Parameters: ClassVar[type[NoParameters]] = NoParameters
     Memory: ClassVar[type[Any] | None] = None
     traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
 
@@ -101,7 +97,7 @@ class Estimated:
 def estimate(record: Record, tally: Tally) -> Estimated:
     """The estimate for what `record` and `tally` gathered of the same cycles."""
     if tally.observed_s < SHORTEST_S:
-        return _none(
+        return no_estimate(
             tally, f"the record has {tally.observed_s:.0f} s, at least {SHORTEST_S:g} s are needed"
         )
     try:
@@ -112,7 +108,7 @@ def estimate(record: Record, tally: Tally) -> Estimated:
         player = Playback(given, tally.slice_s, trace.cycle_s, recorded.lives)
         replayed = _simulated(trace, NamedPolicy(PLAYBACK, player), recorded, tally)
     except DlschedError as error:
-        return _none(tally, str(error))
+        return no_estimate(tally, str(error))
     jobs = {
         name: _of_job(job, plain.jobs.get(name), replayed.jobs.get(name), recorded)
         for name, job in tally.jobs.items()
@@ -120,7 +116,8 @@ def estimate(record: Record, tally: Tally) -> Estimated:
     return Estimated(_whole(tally, jobs, trace, recorded), jobs)
 
 
-def _none(tally: Tally, why_not: str) -> Estimated:
+def no_estimate(tally: Tally, why_not: str) -> Estimated:
+    """No estimate of any job, and why."""
     # The reason may name every job: each has what is said of it, else the first part.
     parts = why_not.split("; ")
     own = {
