@@ -280,12 +280,12 @@ def test_default_shares_are_on_the_scale_of_its_runc(
         "version": {"Components": [{"Name": "Engine"}, runc]},
         "info": {"CgroupVersion": cgroup},
     }
-    assert (facts.has_newer_runc(), facts.default_shares()) == (newer, shares)
+    assert (facts.has_newer_runc, facts.default_shares()) == (newer, shares)
 
 
 def test_it_is_asked_once(engine: Faulty, facts: EngineFacts) -> None:
     for _ in range(3):
-        assert (facts.cores(), facts.identity(), facts.has_newer_runc()) == (2, "fake", False)
+        assert (facts.cores, facts.identity(), facts.has_newer_runc) == (2, "fake", False)
     assert len(engine.asked) == 3
 
 

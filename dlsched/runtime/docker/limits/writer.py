@@ -137,7 +137,7 @@ class LimitWriter:
         self._facts, self._proc = instance.facts, instance.proc
         self._injector = injector
         self.canary = Canary() if canary is None else canary
-        self._past = PastEngine(self.canary, self._facts.has_newer_runc)
+        self._past = PastEngine(self.canary, lambda: self._facts.has_newer_runc)
         self.claims = ExclusiveClaims(None if instance.originals.read_only else instance.proc)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._files: dict[str, LimitFiles] = {}
@@ -343,7 +343,7 @@ class LimitWriter:
 
     def _ceiling(self, found: ContainerLimits, cores: float | None) -> Body:
         engine = found.engine
-        return ceiling_update(engine, cores, self._facts.cores() if engine.dialect == "nano" else 0)
+        return ceiling_update(engine, cores, self._facts.cores if engine.dialect == "nano" else 0)
 
     def _has(self, found: ContainerLimits, body: Body) -> bool:
         if not found.by_file:
