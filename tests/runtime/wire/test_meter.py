@@ -262,6 +262,29 @@ LOST_END = CHUNKED + chunk(b"x" * 2000) + chunk(b"y" * 50)
             id="a refused connection is a failure",
         ),
         pytest.param(
+            [("syn", 0), ("client_resets", 1)],
+            {"arrivals": 0, "failed": 0},
+            id="a client that does not want its connection any more is none",
+        ),
+        pytest.param(
+            [OPENS, ("asks", 1, GET), ("answers", 5, answer() + answer())],
+            {"whole": (1, 4.0), "unmeasured": {PIPELINED: 1}},
+            id="two answers at once are to two requests",
+        ),
+        pytest.param(
+            [OPENS, ("asks", 1, GET), ("answers", 5, CHUNKED + 2 * (chunk(b"x") + b"0\r\n\r\n"))],
+            {"whole": (1, 4.0), "unmeasured": {PIPELINED: 1}},
+            id="so is what follows the last chunk",
+        ),
+        pytest.param(
+            [
+                OPENS, ("asks", 1, GET),
+                ("answers", 5, b"HTTP/1.1 304 Not Modified\r\n\r\n" + answer()),
+            ],
+            {"whole": (1, 4.0), "unmeasured": {PIPELINED: 1}},
+            id="and what follows an answer without a body",
+        ),
+        pytest.param(
             [
                 OPENS, ("asks", 1, GET), ("answers", 5, answer()), ("server_ends", 5000),
                 ("asks", 5000.1, GET), ("server_resets", 5000.2),
