@@ -322,6 +322,7 @@ def everything_report() -> CycleReport:
                 requests_per_s=18.0,
                 connections=(("http", 3),),
                 unmeasured=(("HTTP/2", 1),),
+                callers=(("gateway", 18.0),),
                 measured_s=0.0113,
                 reported_s=(0.0978, 0.0978),
             ),

@@ -79,7 +79,7 @@ _SAY = """
 import json
 def say(number='1', **latency):
     one = {name: latency for name in ('whole', 'first', 'gaps')}
-    one |= {'arrivals': 0, 'lost': 0, 'connections': {}, 'unmeasured': {}}
+    one |= {'arrivals': 0, 'lost': 0, 'connections': {}, 'unmeasured': {}, 'callers': {}}
     while True:
         os.write(1, json.dumps({'ports': {number: one}, 'packets': 1}).encode() + b'\\n')
         time.sleep(1)

@@ -193,8 +193,12 @@ class WireStatus(Value):
     requests_per_s: float
     measured_ratio: float | None
     """Which part of its new connections is measured; None: there were none."""
+    callers: Mapping[str, float]
+    """Requests a second by client: containers by name, others by address."""
     text: str
     """What is measured, and what is not, in one line."""
+    called_by: str | None
+    """`callers` in one line; None: no one calls it."""
     contradiction: str | None
     """How what it reports itself differs, with both numbers."""
 

@@ -19,7 +19,9 @@ def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:
         judges=fact.judges,
         requests_per_s=fact.requests_per_s,
         measured_ratio=fact.measured_ratio,
+        callers=dict(fact.callers),
         text=_text(fact),
+        called_by="; ".join(f"{name}, {rate:.3g} a second" for name, rate in fact.callers) or None,
         contradiction=_contradiction(fact, target),
     )
 

@@ -123,6 +123,8 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
     wire = job.sidecar.wire
     if wire is not None and (job.sidecar.trouble is None or job.sidecar.trouble not in wire.text):
         lines.append(f"sockets: {wire.text}")
+    if wire is not None and wire.called_by is not None:
+        lines.append(f"called by: {wire.called_by}")
     if job.sidecar.hides_failures:
         lines.append(_HIDES_FAILURES)
     if now.guard:

@@ -93,6 +93,8 @@ class WireFact:
     """New connections that are measured, by protocol: http, tls, turns."""
     unmeasured: tuple[tuple[str, int], ...] = ()
     """Those that cannot be, by reason."""
+    callers: tuple[tuple[str, float], ...] = ()
+    """Who calls it, with requests a second: containers by name, others by address."""
     measured_s: float | None = None
     """The target's latency in the last minute; None: of too few requests."""
     unreported: int = 0

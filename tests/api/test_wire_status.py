@@ -20,14 +20,18 @@ def test_nothing_is_measured_of_a_job_without_sockets() -> None:
     assert wire_of(None, TARGET) is None
 
 
-def test_ports_rate_and_protocols_are_named() -> None:
+def test_ports_rate_protocols_and_callers_are_named() -> None:
     fact = WireFact(
         (8000,),
         judges=True,
         requests_per_s=18.04,
         connections=(("http", 4),),
+        callers=(("gateway", 18.0),),
     )
     assert text_of(fact) == "port 8000, 18 requests a second in HTTP"
+    status = wire_of(fact, TARGET)
+    assert status is not None
+    assert status.called_by == "gateway, 18 a second"
 
 
 def test_what_is_not_measured_is_said_with_the_reason() -> None:

@@ -21,6 +21,7 @@ from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
+from dlsched.runtime.wire.callers import Caller
 from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
 READ_ALL_S = 5.0
@@ -484,6 +485,12 @@ class Watches:
                 adopted.append(described)
         for container in self._watches.keys() - listing.containers.keys():
             self._watches.pop(container).close()
+        if self._outside.tap is not None:
+            self._outside.tap.callers.know(
+                Caller(one.name, one.container_id, one.pid, one.address)
+                for one in listing.containers.values()
+                if one.alive
+            )
         self.listing = listing
         self.ids = {watch.described.job: key for key, watch in self._watches.items()}
         return adopted

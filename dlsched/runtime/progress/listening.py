@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
@@ -24,7 +24,7 @@ TABLES = ("tcp", "tcp6")
 """Of IPv4 and of IPv6."""
 _TABLE_BYTES_MAX = 32 << 20
 
-_LISTENING = "0A"
+_CONNECTED, _LISTENING = "01", "0A"
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 
 
@@ -99,19 +99,32 @@ def shares_network(pid: int, proc: Path, other: int | Literal["self"] = "self") 
         return False
 
 
+def connected_in(
+    pid: int | str, to: Container[int], proc: Path = PROC
+) -> Iterator[tuple[int, str]]:
+    """The sockets in that process' network that are connected to one of these ports: the own port
+    of each, and its inode."""
+    for fields in _table(pid, proc, _CONNECTED):
+        with suppress(ValueError):
+            if int(fields[2].rpartition(":")[2], 16) in to:
+                yield int(fields[1].rpartition(":")[2], 16), fields[9]
+
+
 def listening_in(
     pid: int, proc: Path = PROC, tables: Iterable[str] = TABLES
 ) -> Iterator[ListeningSocket]:
     """The TCP sockets that listen in that process' network, of any program. `tables`: those to
     read, where others are known to be empty."""
-    for fields in _listening(pid, proc, tables):
+    for fields in _table(pid, proc, _LISTENING, tables):
         address, _, number = fields[1].partition(":")
         with suppress(ValueError):
             yield ListeningSocket(_address(address), int(number, 16), fields[9])
 
 
-def _listening(pid: int, proc: Path, tables: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of the kernel's tables of TCP sockets that listen."""
+def _table(
+    pid: int | str, proc: Path, state: str, tables: Iterable[str] = TABLES
+) -> Iterator[list[str]]:
+    """The lines of the kernel's tables of TCP sockets with that state."""
     for table in tables:
         try:
             with (proc / str(pid) / "net" / table).open(encoding="ascii", errors="replace") as file:
@@ -120,7 +133,7 @@ def _listening(pid: int, proc: Path, tables: Iterable[str]) -> Iterator[list[str
             continue
         for line in text.splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 9 and fields[3] == _LISTENING:
+            if len(fields) > 9 and fields[3] == state:
                 yield fields
 
 

@@ -97,15 +97,16 @@ class Connection:
         "_ahead", "_answer_bytes", "_answering", "_app_turns", "_ask", "_ask_left", "_asked_bytes",
         "_asked_more", "_astray", "_chunked", "_connect_ns", "_counts", "_end", "_failed",
         "_farewell_ns", "_first_ns", "_head", "_held", "_in_body", "_last_ns", "_left", "_likely",
-        "_method", "_part_ns", "_reported", "_spoke", "_turns", "asked_ns", "closed",
+        "_method", "_part_ns", "_reported", "_spoke", "_turns", "asked_ns", "caller", "closed",
         "ended", "heard_ns", "isn", "kind", "nexts", "open", "port", "ring", "syn_again", "syn_ns",
         "whole",
     )  # fmt: skip
 
-    def __init__(self, port: PortCounts, ring: int = 0) -> None:
+    def __init__(self, port: PortCounts, caller: str, ring: int = 0) -> None:
         """`ring`: where it was found first."""
         self.port = port
         self.ring = ring
+        self.caller = caller
         self.kind = NEW
         self.whole = False
         """Whether it was captured from its first packet on."""
@@ -199,6 +200,7 @@ class Connection:
         """Refused, or the client waits no longer."""
         self.port.arrivals += 1
         self.port.failed += 1
+        self.port.called_by(self.caller)
         self.syn_ns, self.syn_again = 0, False
 
     def resets(self, of_server: bool) -> None:
@@ -389,6 +391,10 @@ class Connection:
             port.connections[name] = port.connections.get(name, 0) - 1
         self.kind = UNMEASURED
 
+    def _arrives(self) -> None:
+        self.port.arrivals += 1
+        self.port.called_by(self.caller)
+
     def _count(self, whole_ns: int, first_ns: int, failed: bool) -> None:
         """`first_ns` below zero: not known."""
         port = self.port
@@ -459,7 +465,7 @@ class Connection:
         skips = self.port.skips
         self._counts = skips is None or skips.fullmatch(_path(request[2])) is None
         if self._counts:
-            self.port.arrivals += 1
+            self._arrives()
         else:
             self._connect_ns = 0
         if self._ahead:
@@ -690,7 +696,7 @@ class Connection:
         self._astray = False
         self._counts = self.kind == TURNS or self._is_request_in_tls(data)
         if self._counts:
-            self.port.arrivals += 1
+            self._arrives()
         elif self._app_turns or (data[:1] == b"\x14" and size > END_BYTES_MAX + ALERT_BYTES):
             self._leaves_out()
 

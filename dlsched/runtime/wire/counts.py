@@ -10,6 +10,10 @@ from typing import Any
 
 from dlsched.report.buckets import GROWTH, LAST_BUCKET, UNIT_S
 
+CALLERS_MAX = 64
+"""Callers of one port that are counted each between two reports; further ones count as `other`."""
+OTHER = "other"
+
 Ages = tuple[int | None, int | None, int | None]
 """How long one open request waits, in nanoseconds: for its whole answer, for its first byte, for
 its next byte. None: it does not, or it is not known."""
@@ -55,7 +59,7 @@ class PortCounts:
     """Requests, answers and connections of one port since the last report."""
 
     __slots__ = (
-        "arrivals", "connections", "failed", "first", "gaps", "lost", "skips",
+        "arrivals", "callers", "connections", "failed", "first", "gaps", "lost", "skips",
         "unmeasured", "whole",
     )  # fmt: skip
 
@@ -80,6 +84,8 @@ class PortCounts:
         """Connections that were measured, by protocol."""
         self.unmeasured: dict[str, int] = {}
         """Connections that were not, by reason."""
+        self.callers: dict[str, int] = {}
+        """Requests by caller."""
 
     @property
     def has_news(self) -> bool:
@@ -88,6 +94,16 @@ class PortCounts:
             self.arrivals or self.whole.count or self.failed or self.lost or self.gaps.count
             or self.first.count or self.connections or self.unmeasured
         )  # fmt: skip
+
+    def called_by(self, caller: str) -> None:
+        """Count one request of that caller."""
+        callers = self.callers
+        if caller in callers:
+            callers[caller] += 1
+        else:
+            if len(callers) >= CALLERS_MAX:
+                caller = OTHER
+            callers[caller] = callers.get(caller, 0) + 1
 
     def take(self, ages: Iterable[Ages]) -> dict[str, Any]:
         """What was counted since the last report, as it is reported; the counting begins again.
@@ -107,6 +123,7 @@ class PortCounts:
             "lost": self.lost,
             "connections": self.connections,
             "unmeasured": self.unmeasured,
+            "callers": self.callers,
         }
         self.begin()
         return plain

@@ -8,6 +8,7 @@ does not fit is counted.
 from __future__ import annotations
 
 import re
+import socket
 import struct
 from collections.abc import Iterator, Mapping
 from heapq import nsmallest
@@ -31,6 +32,7 @@ that is only measured from its second request on."""
 RETIRE_S = 0.2
 """The kernel hands over a packet at the latest after this time."""
 
+_LOOPBACK_6 = bytes(15) + b"\x01"
 _MASK = 0xFFFFFFFF
 _HALF = 0x80000000
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
@@ -256,7 +258,7 @@ class Meter:
                 return None
         if len(self._table) >= 2 * CONNECTIONS_MAX:
             self._evict()
-        one = Connection(self._counts[number], ring)
+        one = Connection(self._counts[number], _caller(of_client), ring)
         if asks:
             one.isn = seq
         self._table[of_client] = one, _CLIENT
@@ -338,3 +340,13 @@ def _turned(key: bytes) -> bytes:
     """The key of the other direction."""
     half = len(key) // 2 - 2
     return key[half : 2 * half] + key[:half] + key[-2:] + key[-4:-2]
+
+
+def _caller(key: bytes) -> str:
+    """The client's address; on the host itself its port, by which its process can be found."""
+    port = key[-4] << 8 | key[-3]
+    if len(key) == 12:
+        return f":{port}" if key[0] == 127 else socket.inet_ntop(socket.AF_INET, key[:4])
+    if key[:16] == _LOOPBACK_6:
+        return f":{port}"
+    return socket.inet_ntop(socket.AF_INET6, key[:16])

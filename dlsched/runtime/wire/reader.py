@@ -47,7 +47,7 @@ _KINDS = {"answer": "whole", "first-byte": "first", "gap": "gaps"}
 _MISSED = 2
 """Times that a dropped packet can leave out: that of its own answer and, where no further request
 follows, that of the next one; or the gaps before and after it. It may be of any port."""
-_KINDS_SHOWN = 5
+_CALLERS_SHOWN = 5
 
 
 class WireReader:
@@ -232,6 +232,13 @@ class WireReader:
             one_of=self._watched.one_of,
             connections=_added(one.connections for one in traffic),
             unmeasured=_added(one.unmeasured for one in traffic),
+            callers=tuple(
+                (name, count / over_s)
+                for name, count in _added(
+                    {name: count * one_of for name, count in one.callers.items()}
+                    for one, one_of in parts
+                )
+            ),
             unreported=answers if silent and answers >= COMPARED_REQUESTS else 0,
             measured_s=measured_s(measured, self._target.quantile) if enough else None,
             reported_s=reported,
@@ -310,4 +317,4 @@ def _added(tables: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
     for table in tables:
         for key, count in table.items():
             whole[key] = whole.get(key, 0) + count
-    return tuple(sorted(whole.items(), key=lambda one: (-one[1], one[0]))[:_KINDS_SHOWN])
+    return tuple(sorted(whole.items(), key=lambda one: (-one[1], one[0]))[:_CALLERS_SHOWN])

@@ -14,9 +14,10 @@ import re
 import select
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import ListeningSocket, listening_of
 from dlsched.runtime.progress.sidecar_line import BadLine
+from dlsched.runtime.wire.callers import Callers
 from dlsched.runtime.wire.child import BLOCK, TICK, TIME, WATCH
 from dlsched.runtime.wire.interfaces import LOOPBACK, NotVisible, interfaces_of
 from dlsched.runtime.wire.networks import Networks
@@ -80,6 +82,7 @@ class Tap:
         self._thread: threading.Thread | None = None
         self.wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closed = False
+        self.callers = Callers(proc)
         self.problem: str | None = None
         """Why nothing is measured now, in one line."""
 
@@ -292,12 +295,19 @@ class _Pump:
     def _take(self, report: dict[str, Any]) -> None:
         """Keep a line of a report, if all of it is right. Raises BadLine."""
         found = [
-            (one, port, checked(port, counted))
+            (one, checked(port, counted))
             for number, (one, port) in self._numbers.items()
             if (counted := report["ports"].get(str(number))) is not None
         ]
-        for one, port, counted in found:
-            one.add(port, counted)
+        callers = self._tap.callers
+        clients = {client for _, counted in found for client in counted.callers}
+        ports = {port for _, port in self._numbers.values()}
+        callers.resolve(clients, ports, time.monotonic())
+        for one, counted in found:
+            named: Counter[str] = Counter()
+            for client, requests in counted.callers.items():
+                named[callers.name(client)] += requests
+            one.add(counted.port, replace(counted, callers=dict(named)))
         if is_whole(report):  # of ports that it leaves out nothing is to be said
             for one in self._measured():
                 one.covers(self._ticks[0])

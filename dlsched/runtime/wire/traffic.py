@@ -17,8 +17,7 @@ TICK_S = 1.0
 """A report is asked for so often."""
 TAKEN_MAX = 120
 """Reports that are kept for a loop that does not take them."""
-KINDS_MAX = 256
-"""Protocols and reasons in one report."""
+CALLERS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,8 @@ class PortTraffic:
     """New ones that are measured, by protocol: http, tls, turns."""
     unmeasured: Mapping[str, int] = field(default_factory=dict)
     """Those that are not, by reason."""
+    callers: Mapping[str, int] = field(default_factory=dict)
+    """Requests by client: a container's name, or an address."""
 
 
 class Watched:
@@ -168,6 +169,7 @@ def _traffic(port: int, reported: Sequence[PortTraffic], now_s: float, dropped: 
         dropped,
         _sum(one.connections for one in reported),
         _sum(one.unmeasured for one in reported),
+        _sum(one.callers for one in reported),
     )
 
 
@@ -175,7 +177,7 @@ def _sum(tables: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     whole: Counter[str] = Counter()
     for table in tables:
         whole.update(table)
-    return dict(islice(whole.items(), KINDS_MAX))
+    return dict(islice(whole.items(), CALLERS_MAX))
 
 
 def checked(port: int, counted: object) -> PortTraffic:
@@ -191,6 +193,7 @@ def checked(port: int, counted: object) -> PortTraffic:
         _number(counted.get("lost")),
         connections=_table(counted, "connections"),
         unmeasured=_table(counted, "unmeasured"),
+        callers=_table(counted, "callers"),
     )
 
 
@@ -201,8 +204,8 @@ def _report(latency: object) -> Report:
 
 def _table(counted: Mapping[str, object], name: str) -> Mapping[str, int]:
     table = counted.get(name)
-    if not isinstance(table, dict) or len(table) > KINDS_MAX:
-        raise BadLine(f"{name}: an object of at most {KINDS_MAX} numbers")
+    if not isinstance(table, dict) or len(table) > CALLERS_MAX:
+        raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
     return {plain_text(key[:64]): _number(one) for key, one in table.items()}
 
 

@@ -79,6 +79,7 @@ export class Why {
     const wire = job?.sidecar.wire;
     line("sockets", wire?.text);
     line("contradiction", wire?.contradiction, "failed");
+    line("called by", wire?.called_by);
     line("host CPU", cpu?.text);
     if (job?.gpu) line("GPU", gpuText(job.gpu));
     if (job?.memory_bytes) line("memory", gib(job.memory_bytes));

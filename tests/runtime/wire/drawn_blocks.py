@@ -10,7 +10,7 @@ import json
 from random import Random
 from unittest.mock import patch
 
-from dlsched.runtime.wire import connection, meter
+from dlsched.runtime.wire import connection, counts, meter
 from dlsched.runtime.wire.traffic import checked
 from tests.mutation import Broken, mutated
 from tests.runtime.wire.packets import (
@@ -109,3 +109,6 @@ def _check_bounds(one: meter.Meter) -> None:
     for each, _ in one._table.values():
         if max(len(each._head), len(each._ask)) > connection.HEAD_BYTES:
             raise Broken("a connection keeps more than a head")
+    for port in one._counts.values():
+        if len(port.callers) > counts.CALLERS_MAX + 1:
+            raise Broken("too many callers")

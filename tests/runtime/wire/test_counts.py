@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dlsched.report.buckets import LAST_BUCKET, bucket_index
-from dlsched.runtime.wire.counts import PortCounts, Sketch
+from dlsched.runtime.wire.counts import CALLERS_MAX, OTHER, PortCounts, Sketch
 
 
 @pytest.mark.parametrize("ns", [-5, 0, 1, 999, 1000, 1001, 20_000, 1_517_000_000, 3_600 * 10**9])
@@ -20,6 +20,15 @@ def test_no_latency_is_beyond_the_last_bucket() -> None:
     sketch = Sketch()
     sketch.add(10**40)
     assert sketch.buckets == {LAST_BUCKET: 1}
+
+
+def test_callers_beyond_the_bound_count_together() -> None:
+    counts = PortCounts()
+    for number in range(CALLERS_MAX + 5):
+        counts.called_by(str(number))
+        counts.called_by("0")
+    assert len(counts.callers) == CALLERS_MAX + 1
+    assert (counts.callers[OTHER], counts.callers["0"]) == (5, CALLERS_MAX + 6)
 
 
 def test_a_report_begins_the_counting_again() -> None:

@@ -77,7 +77,7 @@ class Measured:
         self.all = self.meter.report(START_NS + round(1e6 * (at_ms + late_ms)))
         empty = {"count": 0, "sum": 0.0, "errors": 0, "in_flight": 0}
         nothing = {"whole": empty, "first": empty, "gaps": empty, "arrivals": 0, "lost": 0}
-        nothing |= {"connections": {}, "unmeasured": {}}
+        nothing |= {"connections": {}, "unmeasured": {}, "callers": {}}
         return self.all["ports"].get("1", nothing)
 
 
@@ -397,6 +397,14 @@ def test_requests_of_a_kept_connection_count_one_by_one(ipv6: bool) -> None:
     assert ms(report) == ms(report, "first") == (3, 33.0)
     assert (report["arrivals"], report["lost"]) == (3, 0)
     assert report["connections"] == {"http": 1} and not report["unmeasured"]
+    assert report["callers"] == {"fd00::9" if ipv6 else "10.0.0.9": 3}
+
+
+def test_a_client_of_the_host_is_known_by_its_port() -> None:
+    talks = [Talk(local=True, ipv6=six, client_port=41000 + six).opens() for six in (False, True)]
+    for talk in talks:
+        talk.asks(1, GET)
+    assert counted(*talks)["callers"] == {":41000": 1, ":41001": 1}
 
 
 def test_chunks_cut_off_end_when_the_client_speaks_again() -> None:
@@ -785,8 +793,10 @@ def test_a_flood_of_spoofed_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         measured.feed([Packet(START_NS + number, data, True, b"")])
         data = tcp((host, 5000), (SERVER, 8000), number + 1, 0, ACK, GET)
         measured.feed([Packet(START_NS + number, data, True, GET)])
-    assert measured.report()["arrivals"] == 2000
+    report = measured.report()
     assert measured.all["followed"] <= 50
+    assert len(report["callers"]) == 65
+    assert sum(report["callers"].values()) == report["arrivals"] == 2000
 
 
 def test_one_request_in_minutes_is_measured() -> None:

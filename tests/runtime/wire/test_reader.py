@@ -178,12 +178,17 @@ def test_what_no_report_will_cover_is_in_the_fact_once() -> None:
 
 
 def test_a_changed_sample_leaves_the_rate_as_it_was() -> None:
-    socket = Socket(at_s=0.0, traffic=[traffic(hundred(0.01))])
+    socket = Socket(at_s=0.0, traffic=[traffic(hundred(0.01), callers={"gateway": 100})])
     reader = reader_of(socket)
     reader.read(0.0)
-    socket.one_of, socket.traffic = 2, [traffic(hundred(0.01), arrivals=50)]
+    socket.one_of, socket.traffic = (
+        2,
+        [traffic(hundred(0.01), callers={"gateway": 50}, arrivals=50)],
+    )
     reader.read(10.0)
-    assert reader.fact(10.0, judges=True).requests_per_s == 20.0
+    fact = reader.fact(10.0, judges=True)
+    assert fact.requests_per_s == 20.0
+    assert fact.callers == (("gateway", 20.0),)
 
 
 def test_dropped_packets_are_in_the_fact_once() -> None:
@@ -381,9 +386,12 @@ def test_old_reports_are_not_compared() -> None:
 
 
 def test_rates_count_the_connections_that_are_left_out() -> None:
-    reader = reader_of(Socket(one_of=4, traffic=[traffic(hundred(0.01))], at_s=-9.0))
+    socket = Socket(one_of=4, traffic=[traffic(hundred(0.01), callers={"gateway": 100})], at_s=-9.0)
+    reader = reader_of(socket)
     reader.read(1.0)
-    assert reader.fact(1.0, judges=True).requests_per_s == pytest.approx(40.0)
+    fact = reader.fact(1.0, judges=True)
+    assert fact.requests_per_s == pytest.approx(40.0)
+    assert dict(fact.callers) == {"gateway": pytest.approx(40.0)}
 
 
 def test_the_share_of_measured_connections_is_known() -> None:

@@ -29,7 +29,7 @@ CONTAINER = "c" * 64
 NOTHING = {"count": 0, "sum": 0.0, "buckets": {}}
 COUNTED = {
     **dict.fromkeys(("whole", "first", "gaps"), NOTHING),
-    **{"arrivals": 0, "lost": 0, "connections": {}, "unmeasured": {}},
+    **{"arrivals": 0, "lost": 0, "connections": {}, "unmeasured": {}, "callers": {}},
 }
 
 
@@ -185,8 +185,8 @@ def test_a_container_that_listens_on_no_port_is_not_measured(
 
 
 def test_names_of_the_child_cannot_steer_a_terminal() -> None:
-    named = checked(80, {**COUNTED, "unmeasured": {"\x1b[2J": 1}})
-    assert named.unmeasured == {" [2J": 1}
+    named = checked(80, {**COUNTED, "callers": {"\x1b[2J": 1}})
+    assert named.callers == {" [2J": 1}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_names_of_the_child_cannot_steer_a_terminal() -> None:
         {**COUNTED, "arrivals": "many"},
         {**COUNTED, "arrivals": 10**12},
         {**COUNTED, "lost": True},
-        {**COUNTED, "connections": {str(one): 1 for one in range(1000)}},
+        {**COUNTED, "callers": {str(one): 1 for one in range(1000)}},
         {**COUNTED, "unmeasured": {"HTTP/2": 0.5}},
     ],
 )

@@ -37,7 +37,7 @@ LATENCY = {"count": 2, "sum": 0.006, "buckets": {"400": 2}}
 PORT = {
     **dict.fromkeys(("whole", "first", "gaps"), LATENCY),
     **dict.fromkeys(("arrivals", "lost"), 0),
-    **{name: {} for name in ("connections", "unmeasured")},
+    **{name: {} for name in ("connections", "unmeasured", "callers")},
 }
 
 
@@ -330,7 +330,8 @@ def test_a_report_with_one_wrong_port_is_refused_whole() -> None:
 
 def test_a_large_report_is_in_short_lines() -> None:
     full = {"count": 2001 * 10**6, "sum": 1e15, "buckets": dict.fromkeys(range(2001), 10**6)}
-    port = {**PORT, "whole": full, "first": full, "gaps": full}
+    callers = {f"fd00:1111:2222:3333:4444:5555:6666:{one:04x}": 10**6 for one in range(65)}
+    port = {**PORT, "whole": full, "first": full, "gaps": full, "callers": callers}
     ports = {**{str(one): port for one in range(9)}, **{str(one): PORT for one in range(9, 2000)}}
     lines = list(lines_of({"ports": ports, "packets": 7, "bad": 0}))
     assert max(map(len, lines)) <= LINE_BYTES_MAX
