@@ -42,7 +42,6 @@ holdings = st.builds(
     st.none() | saved,
     st.none() | st.integers(-255, 255),
     lines,
-    st.none() | wholes,
 )
 jobs = st.builds(
     JobReport,

@@ -173,7 +173,6 @@ class ClusterAgent:
             self._policy(),
             self._images.names(),
             self._given.spec_of,
-            self._checkpoints.came_bytes,
             now_s,
         )
         self._last_s = now_s

@@ -53,7 +53,6 @@ class _Fetch:
     work: Future[None] | None = None
     result: str | None = None
     """None: it is under way; else the empty text, or why it failed."""
-    came_bytes: int = 0
 
 
 class HttpsCheckpoints:
@@ -106,12 +105,6 @@ class HttpsCheckpoints:
             if fetch is None or fetch.epoch != epoch:
                 return f"epoch {epoch} of {job} is not being fetched"
             return fetch.result
-
-    def came_bytes(self, job: str, epoch: int) -> int | None:
-        """How much of it has come; None: it is not being fetched."""
-        with self._lock:
-            fetch = self._fetches.get(job)
-            return None if fetch is None or fetch.epoch != epoch else fetch.came_bytes
 
     def _drop(self, job: str) -> None:
         if (fetch := self._fetches.pop(job, None)) is not None and fetch.work is not None:
@@ -189,7 +182,6 @@ class HttpsCheckpoints:
                         if (left := left - len(block)) < 0:  # it may be chunked, too
                             raise NotAnswered("the checkpoint is longer than its answer says")
                         stream.write(block)
-                        fetch.came_bytes = size_bytes - left
                         silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
                 silence.reschedule(None)
                 stream.flush()

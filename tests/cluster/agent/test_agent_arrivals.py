@@ -42,19 +42,6 @@ def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None
     assert not came.exists()
 
 
-def test_how_much_has_come_is_reported(world: World) -> None:
-    target = arriving(world)
-    for came in (None, 0, 5):
-        target.fetches.came = came
-        target.cycle()
-        (held,) = target.agent.report({}, frozenset()).holdings
-        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
-    target.fetches.slow = False
-    world.seconds(4)
-    (held,) = target.agent.report({}, frozenset()).holdings
-    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
-
-
 def test_a_fetch_ends_without_a_manager(world: World) -> None:
     target = arriving(world)
     world.cut = {"b"}

@@ -161,7 +161,6 @@ class Fetches:
         self.ended: list[str] = []
         self.slow = False
         """Whether nothing that is fetched is ever whole."""
-        self.came: int | None = None
 
     def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
         if (job, epoch) in self._results:
@@ -179,9 +178,6 @@ class Fetches:
         self.ended.append(job)
         for key in [key for key in self._results if key[0] == job]:
             del self._results[key]
-
-    def came_bytes(self, job: str, epoch: int) -> int | None:
-        return self.came
 
     def fetched(self, job: str, epoch: int) -> str | None:
         return None if self.slow else self._results.get((job, epoch))
