@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,9 +22,6 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
 from dlsched.report.lines import PATH_CHARACTERS
-
-VERSION: Final = 2
-"""1 was without `report`, `request` and `order` around the values."""
 
 ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
@@ -63,74 +60,50 @@ class ReportRequest:
     """The node's clock in the last report that came from it; None: none has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    __pydantic_config__ = STRICT
-    v: Literal[2]
-    now_s: float
-    report: NodeReport
+_REPORT = TypeAdapter(NodeReport)
+_REQUEST = TypeAdapter(ReportRequest)
+_ORDER = TypeAdapter(Order)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    __pydantic_config__ = STRICT
-    v: Literal[2]
-    request: ReportRequest
+def report_bytes(report: NodeReport) -> bytes:
+    """The report as JSON. What is out of bounds is left out, or set to the bound. Raises WireError
+    if it is too long."""
+    return _written(_REPORT, _within(report), REPORT_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    __pydantic_config__ = STRICT
-    v: Literal[2]
-    order: Order
-
-
-_REPORT = TypeAdapter(_Report)
-_REQUEST = TypeAdapter(_Request)
-_ORDER = TypeAdapter(_Order)
-
-
-def report_bytes(report: NodeReport, now_s: float) -> bytes:
-    """The report as JSON. What is out of bounds is left out, or set to the bound; `now_s` is the
-    node's clock, by which its evaluations have their times. Raises WireError if it is too long."""
-    return _written(_REPORT, _Report(VERSION, _amount(now_s), _within(report)), REPORT_BYTES)
-
-
-def read_report(body: bytes) -> tuple[NodeReport, float]:
-    """The report, and the node's clock when it was written. Raises WireError."""
-    found = _read(_REPORT, body, REPORT_BYTES)
-    report, within = found.report, _within(found.report)
+def read_report(body: bytes) -> NodeReport:
+    """The report. Raises WireError."""
+    report = _read(_REPORT, body, REPORT_BYTES)
+    within = _within(report)
     _check_names("node", [report.node], NODE)
     _check_names("holdings", [one.job for one in report.holdings])
     _check_names("jobs", [one.name for one in report.jobs])
     outside = [f"holdings.{i}" for i, one in enumerate(report.holdings) if not _is_sound(one)]
-    if _amount(found.now_s) != found.now_s:
-        outside.append("now_s")
     if report != within:
         outside.append(_difference(report, within))
     if outside:
         raise WireError(f"{outside[0]} is out of bounds")
-    return report, found.now_s
+    return report
 
 
 def request_bytes(request: ReportRequest) -> bytes:
     """The request as JSON. Raises WireError if it is too long."""
-    return _written(_REQUEST, _Request(VERSION, request), ORDER_BYTES)
+    return _written(_REQUEST, request, ORDER_BYTES)
 
 
 def read_request(body: bytes) -> ReportRequest:
     """The request. Raises WireError."""
-    return _read(_REQUEST, body, ORDER_BYTES).request
+    return _read(_REQUEST, body, ORDER_BYTES)
 
 
 def order_bytes(order: Order) -> bytes:
     """The order as JSON. Raises WireError if it is too long."""
-    return _written(_ORDER, _Order(VERSION, order), ORDER_BYTES)
+    return _written(_ORDER, order, ORDER_BYTES)
 
 
 def read_order(body: bytes) -> Order:
     """The order. Raises WireError."""
-    order = _read(_ORDER, body, ORDER_BYTES).order
+    order = _read(_ORDER, body, ORDER_BYTES)
     _check_names("order", [order.job])
     return order
 
@@ -151,6 +124,7 @@ def _within(report: NodeReport) -> NodeReport:
         gpus_free=_whole(report.gpus_free) or 0,
         images=images if len(images) <= IMAGES_MAX else frozenset(),
         age_s=_amount(report.age_s),
+        now_s=_amount(report.now_s),
         holdings=tuple(map(_holding_within, report.holdings[:JOBS_MAX])),
         jobs=tuple(map(_job_within, report.jobs[:JOBS_MAX])),
     )
@@ -260,7 +234,7 @@ def _read(adapter: TypeAdapter[_Wire], body: bytes, most_bytes: int) -> _Wire:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        raise WireError(_first(error)) from None
+        raise WireError(first_problem(error)) from None
 
 
 def _check_size(size_bytes: int, most_bytes: int) -> None:
@@ -270,24 +244,13 @@ def _check_size(size_bytes: int, most_bytes: int) -> None:
         )
 
 
-def _first(error: ValidationError) -> str:
-    """One of the problems, in one line: another version explains all others."""
+def first_problem(error: ValidationError) -> str:
+    """One of the problems, in one line."""
     problems = error.errors(include_url=False, include_context=False)
-    versions = [one for one in problems if one["loc"] == ("v",)]
-    if versions:
-        return (
-            f"v is {_version(versions[0]['input'])}, must be {VERSION}: the other node runs "
-            "another version"
-        )
     one, more = problems[0], len(problems) - 1
     place = _short(".".join(map(str, one["loc"])))
     rest = f" (and {more} more)" if more else ""
     return f"{place + ': ' if place else ''}{_short(one['msg'])}{rest}"
-
-
-def _version(value: object) -> str:
-    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < WHOLE_MAX)
-    return shown(value) if is_plain else "no version"
 
 
 def _short(text: str) -> str:

@@ -90,7 +90,7 @@ def test_a_report_comes_with_its_age_and_the_request_names_all_members(
         assert one.heard_s[0] is None, "none has come before the first request"
     # Nothing is asked any more, so the clock can be moved.
     clock.s += 4.0
-    assert agents.report("node-1", {}) == NodeReport("node-1", 8.0, age_s=5.0)
+    assert agents.report("node-1", {}) == NodeReport("node-1", 8.0, age_s=5.0, now_s=NODE_S)
     clock.s += RECENT_S - 4.0
     assert agents.report("node-1", {}) is not None
     clock.s += 0.1
@@ -133,8 +133,8 @@ def test_a_report_that_lies_makes_the_node_silent(
 ) -> None:
     agent, name = FakeAgent(), "node-1"
 
-    def written(report: NodeReport, now_s: float) -> bytes:
-        return report_bytes(replace(report, node=name), now_s)
+    def written(report: NodeReport) -> bytes:
+        return report_bytes(replace(report, node=name))
 
     monkeypatch.setattr("dlsched.cluster.agent.server.report_bytes", written)
     with serving(agent, own["node-1"], port), asking(manager, port) as agents:
@@ -256,7 +256,7 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 9, "the answer is not from a dlsched agent"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-            "the report is refused: v is no version",
+            "the report is refused: node: Field required",
         ),
         (b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n", "status 302, without a reason"),
         (b'HTTP/1.1 400 X\r\n\r\n{"error": "a\\u001b[2J"}', "refused (400): a [2J"),

@@ -31,8 +31,8 @@ from dlsched.cluster.core.reports import JobReport, NodeReport
 from dlsched.cluster.round_report import PAUSE_S
 from dlsched.cluster.status import (
     FILE_NAME,
-    StatusFile,
     UnreadableStatus,
+    latest_status,
     read_status,
     status_file,
     write_status,
@@ -384,25 +384,24 @@ def test_the_status_file_is_parsed_once_each_time_that_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = tmp_path / "run"
-    file = StatusFile(run_dir)
-    assert file.latest() is None, "no controller has run here"
+    assert latest_status(run_dir) is None, "no controller has run here"
     write_status(run_dir, example())
-    first = file.latest()
+    first = latest_status(run_dir)
     assert first is not None
     assert first.jobs == example().jobs
-    assert file.latest() is first
+    assert latest_status(run_dir) is first
     write_status(run_dir, replace(example(), jobs=()))
-    second = file.latest()
+    second = latest_status(run_dir)
     assert second is not None
     assert second.jobs == ()
     path = status_file(run_dir)
     path.write_text("[]")
     for _ in range(2):
         with pytest.raises(UnreadableStatus, match="not the status of a cluster"):
-            file.latest()
+            latest_status(run_dir)
     path.unlink()
     path.mkdir()
     with pytest.raises(UnreadableStatus, match="Is a directory"):
-        file.latest()
+        latest_status(run_dir)
     path.rmdir()
-    assert file.latest() is None
+    assert latest_status(run_dir) is None

@@ -82,8 +82,8 @@ class HttpsCheckpoints:
         self._thread.stop()
 
     def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
-        """Begin to fetch into a file that must not exist; again: changes nothing. A lower epoch
-        of the job is given up."""
+        """Begin to fetch into that file; again: changes nothing. A lower epoch of the job is given
+        up."""
         with self._lock:
             last = self._fetches.get(job)
             if last is not None and last.epoch >= epoch:
@@ -161,8 +161,6 @@ class HttpsCheckpoints:
         if free_bytes < needed_bytes:
             needed, free = render_bytes(needed_bytes), render_bytes(free_bytes)
             raise OSError(errno.ENOSPC, f"{needed} of free space are needed, there are {free}")
-        if to.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         return size_bytes
 
     async def _write(
@@ -171,11 +169,8 @@ class HttpsCheckpoints:
         """Write it durably; a cut one leaves no file. Raises OSError and what reading raises."""
         to = fetch.to
         unfinished = to.with_name(f".{to.name}.tmp")
-        unfinished.unlink(missing_ok=True)  # of a killed run
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(unfinished, flags, 0o600)
         try:
-            with os.fdopen(descriptor, "wb") as stream:
+            with unfinished.open("wb") as stream:
                 async with asyncio.timeout(GRACE_S + size_bytes / SLOWEST_BYTES_PER_S):
                     left = size_bytes
                     async for block in answer.blocks():
@@ -185,12 +180,11 @@ class HttpsCheckpoints:
                         silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
                 silence.reschedule(None)
                 stream.flush()
-                await asyncio.to_thread(os.fsync, descriptor)
+                await asyncio.to_thread(os.fsync, stream.fileno())
             with self._lock:
                 if self._fetches.get(job) is not fetch:
                     raise asyncio.CancelledError
-                # Unlike a rename it replaces nothing.
-                to.hardlink_to(unfinished)
+                unfinished.rename(to)
         finally:
             unfinished.unlink(missing_ok=True)
         try:
