@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def doctor(ctx: click.Context, output: str, config: Path | None) -> None:
     """Check this host's part in the cluster, and show what to do: the swarm, its managers, the
-    certificate, and on a manager the controller and the jobs that cannot be moved.
+    certificate, and on a manager the controller.
 
     It also asks the other nodes' agents, with this node's certificate and for two seconds: a
     manager all of them, a worker itself and the managers. Nothing is changed. Ends with 1 if a
