@@ -65,8 +65,6 @@ class Submission:
     """The manager whose watch folder has the file."""
     name: str = ""
     """The file's name there, for messages."""
-    owner: int | None = None
-    """uid of the file's owner on that manager."""
 
 
 class Wanted(StrEnum):

@@ -155,7 +155,7 @@ SUBMISSION_EDITS: list[tuple[str, object, str]] = [
     ("text", "name: resnet", "label dlsched.value: text is not a compressed job file"),
     ("text", base64.b64encode(zlib.compress(b"\xff")).decode(), "not a compressed job file"),
     ("text", base64.b64encode(zlib.compress(b"a: b")[:-3]).decode(), "not a compressed job file"),
-    ("owner", "root", "label dlsched.value: owner: Input should be a valid integer"),
+    ("owner", 0, "label dlsched.value: owner: Unexpected keyword"),
     ("dlsched.v", "1", "label dlsched.v is '1'"),
 ]
 
@@ -223,9 +223,9 @@ def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
     for name in (RECORD_NAME, SUBMISSION_NAME):
         swarm.edited(name, {"team": "vision", "dlsched.state": "placed"})
     store.put(replace(RECORD, epoch=2), store.records()["resnet"].version)
-    store.submit(replace(SUBMISSION, owner=7))
+    store.submit(replace(SUBMISSION, name="other.yaml"))
     assert store.records()["resnet"].record.epoch == 2
-    assert store.submissions()["resnet"].owner == 7
+    assert store.submissions()["resnet"].name == "other.yaml"
     for name in (RECORD_NAME, SUBMISSION_NAME):
         assert swarm.labels(name)["team"] == "vision"
         assert "dlsched.state" not in swarm.labels(name), "of another format"
