@@ -71,6 +71,9 @@ class Clock:
 
     def wake(self) -> None: ...
 
+    def cpu_s(self) -> float:
+        return 0.0
+
 
 class PlayedAgents:
     """Nodes that do as they are ordered."""

@@ -59,17 +59,18 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
     place, why = found.place, found.why
     head: _Head | None = None
     considered = 0
-    rooms = _Rooms(occupancy)
+    empty: dict[object, dict[str, str | None]] = {}  # computed once for jobs that ask the same
     for job in in_order(occupancy.snapshot.queue):
-        never = rooms.never(job)
-        if never is not None:
-            why[job.name] = f"fits no node: {summary(never)}"
+        if (shape := _shape(job)) not in empty:
+            empty[shape] = {name: lacks(job, node) for name, node in occupancy.nodes.items()}
+        if None not in empty[shape].values():
+            why[job.name] = f"fits no node: {summary(empty[shape])}"
             continue
         considered += 1
         if considered > PLACED_PER_ROUND:
             why[job.name] = "waits for a later round: too many jobs are before it in the queue"
             continue
-        reasons = rooms.reasons(job)
+        reasons = {name: occupancy.lacks(job, name) for name in occupancy.nodes}
         nodes = [name for name, reason in reasons.items() if reason is None]
         if head and head.node in nodes and _delays(head, job, occupancy):
             nodes.remove(head.node)
@@ -78,7 +79,6 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
             node, because = choose(job, nodes, occupancy)
             place[job.name], why[job.name] = node, because
             occupancy.add(job, node)
-            rooms.changed(node)
             continue
         why[job.name] = f"no room now: {summary(reasons)}"
         if head is None:
@@ -107,47 +107,10 @@ def starts_s(
     return math.inf
 
 
-class _Rooms:
-    """What keeps jobs from nodes, computed once for jobs that ask for the same."""
-
-    def __init__(self, occupancy: Occupancy) -> None:
-        self._occupancy = occupancy
-        self._nevers: dict[_Shape, dict[str, str | None] | None] = {}
-        self._reasons: dict[_Shape, dict[str, str | None]] = {}
-        self._examples: dict[_Shape, ClusterJob] = {}
-
-    def never(self, job: ClusterJob) -> dict[str, str | None] | None:
-        """Why the job would fit on none of the nodes if they were empty; None: it would on one."""
-        shape = _shape(job)
-        if shape not in self._nevers:
-            nodes = self._occupancy.nodes
-            found = {name: lacks(job, node) for name, node in nodes.items()}
-            self._nevers[shape] = None if None in found.values() else found
-        return self._nevers[shape]
-
-    def reasons(self, job: ClusterJob) -> dict[str, str | None]:
-        """Why it does not fit, by node; None: it does."""
-        shape = _shape(job)
-        if shape not in self._reasons:
-            nodes = self._occupancy.nodes
-            self._reasons[shape] = {name: self._occupancy.lacks(job, name) for name in nodes}
-            self._examples[shape] = job
-        return self._reasons[shape]
-
-    def changed(self, node: str) -> None:
-        for shape, job in self._examples.items():
-            self._reasons[shape][node] = self._occupancy.lacks(job, node)
-
-
-_Shape = tuple[object, ...]
-
-
-def _shape(job: ClusterJob) -> _Shape:
-    """All that decides whether it fits a node."""
+def _shape(job: ClusterJob) -> object:
+    """All that decides whether it fits an empty node."""
     return (
         job.floor_cores,
-        job.memory_bytes,
-        job.gpus,
         tuple(job.requires.items()),
         None if job.pulls else job.image,
         tuple(job.barred.items()),
