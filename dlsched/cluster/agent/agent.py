@@ -226,7 +226,7 @@ class ClusterAgent:
         if own is not None and (own.phase not in LEFT or own.epoch >= order.epoch):
             return
         fence = replace(order, verb=Verb.CLEAR)
-        refusal = replace(followed(own, fence, Phase.FENCED), why=why.partition("\n")[0])
+        refusal = replace(followed(own, fence, Phase.FENCED), why=why)
         if order.verb is Verb.PREPARE:
             self._held.write(replace(refusal, phase=Phase.FAILED, confirmed=False), now_s)
         elif order.verb is Verb.ARRIVE and order.source is None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -54,8 +54,6 @@ log = logging.getLogger(__name__)
 
 PEER_CONNECTIONS_MAX = 32
 """Of one node, at the same time."""
-PROBLEMS_MAX = 50
-"""Lines of a job file's problems in one answer."""
 _CHECKPOINT = re.compile(rf"/v1/cluster/jobs/({NAME})/checkpoint")
 
 
@@ -160,7 +158,7 @@ class _Routes:
         whole, so that any thread may read it."""
 
     def app(self, door: Door) -> Starlette:
-        """Every error is `{"error": "one line"}`, with `epoch` or `problems` for an order."""
+        """Every error is `{"error": "one line"}`."""
         app = Starlette(
             middleware=[Middleware(_Gate, door=door)],
             routes=[
@@ -200,7 +198,7 @@ class _Routes:
         try:
             self._agent.follow(order)
         except OrderRefused as error:
-            return _refused_order(error)
+            return _error(HTTPStatus.CONFLICT, str(error)[:LINE_CHARACTERS])
         return JSONResponse({}, HTTPStatus.ACCEPTED)
 
     async def checkpoint(self, request: Request) -> Response:
@@ -260,14 +258,6 @@ def _epoch(text: str) -> int:
         return int(text)
     detail = f"epoch is {shown(text)}, must be a whole number from 1 to {WHOLE_MAX}"
     raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
-
-
-def _refused_order(error: OrderRefused) -> Response:
-    lines = [plain_text(line[:LINE_CHARACTERS]) for line in str(error).splitlines()] or ["refused"]
-    more: dict[str, Any] = {"epoch": error.epoch}
-    if error.status == HTTPStatus.UNPROCESSABLE_ENTITY:
-        more = {"problems": lines[:PROBLEMS_MAX]}
-    return JSONResponse({"error": lines[0], **more}, error.status)
 
 
 def _error(status: int, line: str) -> Response:

@@ -60,28 +60,11 @@ def test_a_manager_gives_an_order(
     assert agent.orders == [LEAVE]
 
 
-@pytest.mark.parametrize(
-    ("refusal", "status", "body"),
-    [
-        (OrderRefused("overtaken", 409, 9), 409, b'{"error":"overtaken","epoch":9}'),
-        (
-            OrderRefused("a.yaml:1:2: x\na.yaml:2:1: \x1by", 422),
-            422,
-            b'{"error":"a.yaml:1:2: x","problems":["a.yaml:1:2: x","a.yaml:2:1:  y"]}',
-        ),
-    ],
-)
-def test_an_order_is_refused(
-    server: AgentServer,
-    agent: FakeAgent,
-    port: int,
-    manager: Certificates,
-    refusal: OrderRefused,
-    status: int,
-    body: bytes,
+def test_an_order_is_refused_in_one_line(
+    server: AgentServer, agent: FakeAgent, port: int, manager: Certificates
 ) -> None:
-    agent.refuses = refusal
-    assert asked(manager, port, GIVES, order_bytes(LEAVE)) == (status, body)
+    agent.refuses = OrderRefused("a.yaml:1:2: \x1bx")
+    assert said(asked(manager, port, GIVES, order_bytes(LEAVE))) == (409, "a.yaml:1:2:  x")
 
 
 def test_the_node_that_a_job_moves_to_gets_its_checkpoint(
