@@ -32,7 +32,7 @@ def report(
     before: Record = PLACED, *written: Record, decides: bool = False, moving: bool = True
 ) -> RoundReport:
     """A round that wrote these records, or whose policy decided to move the job."""
-    transits = (Transit("resnet", HERE, THERE, 10.0, 20.0),) if moving else ()
+    transits = (Transit("resnet", HERE, THERE, 20.0),) if moving else ()
     found = RoundReport(
         snapshot=ClusterSnapshot(1, 10.0, jobs=(ClusterJob("resnet", node=HERE),), moving=transits),
         members=MEMBERS,

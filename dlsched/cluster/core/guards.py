@@ -24,7 +24,6 @@ DONE_RATIO_MIN = 0.03
 """A job moves after so much of its work, as its forecast is a guess before."""
 PAUSES_MIN = 2.0
 """A job that is done within so many pauses stays."""
-MOVES_PER_HOUR = 6
 _HOUR_S = 3600.0
 
 
@@ -156,10 +155,6 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
                 f"{one.job}'s move to {one.target} failed; the next try is in "
                 f"{render_seconds(rests_s)}"
             )
-    if len(own) >= MOVES_PER_HOUR:
-        return (
-            f"the job moved {counted(MOVES_PER_HOUR, 'time')} in the last hour, the most per hour"
-        )
     if source.state is NodeState.DRAINING:
         return None
     last = own[-1] if own else None

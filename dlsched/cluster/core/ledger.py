@@ -253,5 +253,5 @@ class ClusterLedger:
                 if name not in moves:
                     continue
                 target, began_s = moves[name]
-            found.append(Transit(name, source, target, began_s, began_s + memory.pause_s))
+            found.append(Transit(name, source, target, began_s + memory.pause_s))
         return found

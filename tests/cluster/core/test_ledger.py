@@ -172,9 +172,9 @@ def test_moves_are_under_way_from_their_preparation_to_their_end(ledger: Cluster
     there = {"a": [report(pause_s=8.0)], "b": []}
     update(ledger, 0.0, [ON_A], there)
     prepared = update(ledger, 5.0, [ON_A], there, moves={"job": ("b", 5.0)})
-    assert prepared.moving == (Transit("job", "a", "b", 5.0, 13.0),)
+    assert prepared.moving == (Transit("job", "a", "b", 13.0),)
     leaving = replace(ON_A, state=RecordState.LEAVING, target="b")
-    under_way = (Transit("job", "a", "b", 6.0, 14.0),)
+    under_way = (Transit("job", "a", "b", 14.0),)
     assert update(ledger, 6.0, [leaving], there).moving == under_way
     assert update(ledger, 9.0, [MOVING], {"a": [], "b": []}).moving == under_way
     arrived = Record("job", RecordState.PLACED, "b", 2, moves=1)

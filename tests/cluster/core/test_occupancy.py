@@ -43,7 +43,7 @@ def test_a_job_of_an_unknown_node_counts_nowhere() -> None:
 
 @pytest.mark.parametrize("owner", ["a", "b"])
 def test_a_job_under_way_is_on_its_target_after_the_rest_of_its_pause(owner: str) -> None:
-    moving = (Transit("x", "a", "b", 9_990.0, 10_007.0),)
+    moving = (Transit("x", "a", "b", 10_007.0),)
     one = job("x", owner, gpus=1)
     seen = Occupancy(snapshot([node("a"), node("b", gpus_free=1)], [one], moving=moving))
     assert seen.on == {"a": [], "b": [one]}

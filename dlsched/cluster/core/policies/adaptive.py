@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
@@ -26,7 +26,7 @@ from dlsched.cluster.core.model import (
     NodeState,
 )
 from dlsched.cluster.core.occupancy import Occupancy, known_left, positive
-from dlsched.cluster.core.placing import SOON_S, moves_off, place
+from dlsched.cluster.core.placing import moves_off, place
 from dlsched.model.units import CORES_MIN
 
 _PAIRED = 2
@@ -129,7 +129,7 @@ class AdaptivePolicy:
             job = occupancy.jobs[move.job]
             occupancy.add(job, move.target, job.pause_s)
             forecasts.refresh(move.target)
-        found = place(occupancy, chooser.choose)
+        found = place(occupancy, chooser.choose, rule.round_s)
         why |= found.why
         if rule.moves and not moves:
             for node in set(found.place.values()):
@@ -140,13 +140,8 @@ class AdaptivePolicy:
                 job = occupancy.jobs[move.job]
                 if job.node is not None and job.steps_per_core_s is not None:
                     moved[job.name] = Moved(job.name, job.node, move.target, job.steps_per_core_s)
-        return ClusterDecision(
-            place=found.place,
-            moves=tuple(moves),
-            why=why,
-            memory=AdaptiveMemory(tuple(moved.values()), tuple(speeds)),
-            next_s=SOON_S if found.more else rule.round_s,
-        )
+        remembered = AdaptiveMemory(tuple(moved.values()), tuple(speeds))
+        return replace(found, moves=tuple(moves), why=why, memory=remembered)
 
     def _best_moves(self, forecasts: Forecasts) -> tuple[list[Move], dict[str, str]]:
         """The moves that gain enough, the best first; guards take one. And the reasons, also of

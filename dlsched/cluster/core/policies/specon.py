@@ -17,7 +17,7 @@ from dlsched.cluster.core.model import (
     NodeState,
 )
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import SOON_S, moves_off, place
+from dlsched.cluster.core.placing import moves_off, place
 from dlsched.cluster.core.policies.spread import fewest_jobs
 
 _OLDEST_S = 3600.0
@@ -126,14 +126,9 @@ class SpeConPolicy:
                 chosen, text = _move(occupancy, classed, rule)
                 if chosen is not None:
                     moves, why[chosen.job] = (chosen,), text
-        placed = place(occupancy, fewest_jobs)
-        return ClusterDecision(
-            place=placed.place,
-            moves=moves,
-            why=why | placed.why,
-            memory=SpeConMemory(tuple(classed.values()), move_at_s),
-            next_s=SOON_S if placed.more else min(rule.interval_s, rule.round_s),
-        )
+        placed = place(occupancy, fewest_jobs, min(rule.interval_s, rule.round_s))
+        remembered = SpeConMemory(tuple(classed.values()), move_at_s)
+        return replace(placed, moves=moves, why={**why, **placed.why}, memory=remembered)
 
 
 def _classed(

@@ -93,7 +93,7 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
     found = [draw(jobs(f"j{index}", [*at, "gone"])) for index in range(draw(st.integers(0, 10)))]
     running = [one for one in found if one.node]
     moving = tuple(
-        Transit(one.name, one.node or "", draw(st.sampled_from(at)), 0, draw(st.floats(0, 2000)))
+        Transit(one.name, one.node or "", draw(st.sampled_from(at)), draw(st.floats(0, 2000)))
         for one in running[: draw(st.integers(0, 1)) if at else 0]
     )
     return ClusterSnapshot(

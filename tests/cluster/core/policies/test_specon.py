@@ -146,7 +146,7 @@ def test_only_converged_movable_jobs_go_and_only_to_nodes_with_room() -> None:
 
 
 def test_one_move_at_a_time_and_one_a_round() -> None:
-    assert vector_s(moving=(Transit("b2", "B", "A", 70.0, 90.0),)).moves == ()
+    assert vector_s(moving=(Transit("b2", "B", "A", 90.0),)).moves == ()
     first = vector_s()
     assert isinstance(first.memory, SpeConMemory)
     assert first.memory.move_at_s == 110.0
