@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -79,8 +79,9 @@ def read_report(body: bytes) -> NodeReport:
     _check_names("holdings", [one.job for one in report.holdings])
     _check_names("jobs", [one.name for one in report.jobs])
     outside = [f"holdings.{i}" for i, one in enumerate(report.holdings) if not _is_sound(one)]
-    if report != within:
-        outside.append(_difference(report, within))
+    outside += [
+        one.name for one in fields(report) if getattr(report, one.name) != getattr(within, one.name)
+    ]
     if outside:
         raise WireError(f"{outside[0]} is out of bounds")
     return report
@@ -128,21 +129,6 @@ def _within(report: NodeReport) -> NodeReport:
         holdings=tuple(map(_holding_within, report.holdings[:JOBS_MAX])),
         jobs=tuple(map(_job_within, report.jobs[:JOBS_MAX])),
     )
-
-
-def _difference(found: Any, within: Any, place: str = "") -> str:
-    """Where the two first differ."""
-    parts: list[tuple[Any, Any, Any]] = []
-    if is_dataclass(found) and is_dataclass(within):
-        parts = [
-            (one.name, getattr(found, one.name), getattr(within, one.name)) for one in fields(found)
-        ]
-    elif isinstance(found, tuple) and isinstance(within, tuple) and len(found) == len(within):
-        parts = [(index, *both) for index, both in enumerate(zip(found, within, strict=True))]
-    for key, one, other in parts:
-        if one != other:
-            return _difference(one, other, f"{place}.{key}" if place else f"{key}")
-    return place
 
 
 def _holding_within(one: Holding) -> Holding:

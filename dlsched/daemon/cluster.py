@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dlsched import __version__
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.cluster.controller import Agents, ClusterController, ClusterPorts
+from dlsched.cluster.controller import Agents, ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.round_report import PAUSE_S, RoundReport
@@ -72,8 +72,11 @@ class ClusterLoop:
         policy = load(cluster.policy, cluster.policy_options)
         self._controller = ClusterController(
             parts.name,
-            ClusterPorts(parts.store, parts.agents, self._jobs, self._clock.now_s),
+            parts.store,
+            parts.agents,
+            self._jobs,
             ClusterDecider(cluster.policy, policy),
+            self._clock.now_s,
         )
         self._rounds = RoundLog()
         self._logged: set[str] = set()

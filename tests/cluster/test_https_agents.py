@@ -348,12 +348,6 @@ def test_members_come_move_and_go(
         assert agents.problems() == {}
 
 
-def test_a_node_that_is_off_is_a_problem_of_one_line(manager: Certificates, port: int) -> None:
-    with asking(manager, port) as agents:
-        agents.report("node-1", {})
-        assert problem(agents) == f"no report: 127.0.0.1:{port}: Connection refused"
-
-
 def test_it_can_be_stopped_before_it_began_and_used_no_more(manager: Certificates) -> None:
     agents = HttpsAgents(manager, 1)
     agents.stop()

@@ -15,7 +15,7 @@ from dlsched.cluster.agent.agent import ClusterAgent
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.controller import ClusterController, ClusterPorts
+from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
@@ -222,9 +222,8 @@ class World:
 
     def begin(self) -> None:
         """A new controller."""
-        ports = ClusterPorts(self.store, self, self, self.now_s)
         decider = ClusterDecider("test", self.policy)
-        self.controller = ClusterController("me", ports, decider)
+        self.controller = ClusterController("me", self.store, self, self, decider, self.now_s)
         self.heard_s: dict[str, float] = {}
 
     def reaches(self, node: str) -> bool:
