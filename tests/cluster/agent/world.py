@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.cluster.core.records import Order, Phase, Record
+from dlsched.cluster.core.records import Order, Phase, Record, Saved
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
@@ -73,7 +72,6 @@ class NodeUnderTest:
             self.images,
             self.fetches,  # type: ignore[arg-type]
             self.world,
-            _digest_of,
             lambda: "fair",
             Contact(self.folder / "cluster/contact.json", f"{self.boots}", self.world.now_s),
         )
@@ -162,17 +160,18 @@ class Fetches:
         self.slow = False
         """Whether nothing that is fetched is ever whole."""
 
-    def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
+    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> None:
         if (job, epoch) in self._results:
             return
         world = self._node.world
         path = None
         if world.reaches(source):
             path = world.nodes[source].agent.checkpoint(job, epoch, self._node.name)
-        self._results[job, epoch] = "" if path else f"{source} does not give it"
-        if path is not None:
-            assert path.stat().st_size <= most_bytes
-            to.write_bytes(path.read_bytes())
+        content = path.read_bytes() if path else b""
+        whole = hashlib.sha256(content).hexdigest() == saved.sha256
+        self._results[job, epoch] = "" if whole else f"{source} does not give it"
+        if whole:
+            to.write_bytes(content)
 
     def end(self, job: str) -> None:
         self.ended.append(job)
@@ -321,12 +320,6 @@ class World:
     def runs_on(self, name: str) -> bool:
         one = self.nodes[name].engine.containers.get(JOB)
         return one is not None and one.running
-
-
-def _digest_of(path: Path) -> Future[str]:
-    done: Future[str] = Future()
-    done.set_result(hashlib.sha256(path.read_bytes()).hexdigest())
-    return done
 
 
 def phase(world: World, node: str) -> Phase | None:
