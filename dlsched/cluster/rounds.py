@@ -17,7 +17,7 @@ from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ClusterJob, NodeState
-from dlsched.cluster.core.occupancy import Occupancy, known_left
+from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.status import host_names
@@ -117,7 +117,7 @@ class RoundLog:
         target: str | None,
     ) -> JobRow:
         name, desired = record.job, facts.desired.get(record.job)
-        left = known_left(view) if view else None
+        left = view.left if view else None
         since_s = self._since_s.get(name, facts.now_s)
         unread = "" if desired else "the job's submission cannot be read: the job runs on unchanged"
         return JobRow(

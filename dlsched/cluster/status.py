@@ -45,17 +45,10 @@ def read_status(run_dir: Path) -> ClusterStatus:
         line = f"no controller of a cluster has run here: there is no {path}"
         raise DaemonUnavailable(f"{line} (`systemctl start dlsched-cluster`)") from None
     try:
-        found = json.loads(content)
-        version = found.get("schema_version")
-    except (AttributeError, ValueError):
-        raise UnreadableStatus(f"{path}: not the status of a cluster") from None
-    if version != SCHEMA_VERSION:
-        line = f"{path}: version {version!r:.20}, and this dlsched reads {SCHEMA_VERSION}"
-        raise UnreadableStatus(f"{line}: restart dlsched-cluster with this dlsched")
-    try:
-        return read_part(ClusterStatus, found)
+        return read_part(ClusterStatus, json.loads(content))
     except ValueError as error:
-        raise UnreadableStatus(f"{path}: {error}") from None
+        line = f"{path}: not the status of a cluster, or of another version: {error}"
+        raise UnreadableStatus(f"{line}: restart dlsched-cluster") from None
 
 
 def latest_status(run_dir: Path) -> ClusterStatus | None:

@@ -39,8 +39,6 @@ VALUE_MAX = 1e100
 """Of a metric, with either sign."""
 VERSION_CHARACTERS = 16
 """Of a job file's version."""
-NODE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?"
-"""A node's name: what a certificate's CN can hold."""
 
 
 class WireError(DlschedError):
@@ -73,9 +71,8 @@ def report_bytes(report: NodeReport) -> bytes:
 
 def read_report(body: bytes) -> NodeReport:
     """The report. Raises WireError."""
-    report = _read(_REPORT, body, REPORT_BYTES)
+    report = _read(_REPORT, body)
     within = _within(report)
-    _check_names("node", [report.node], NODE)
     _check_names("holdings", [one.job for one in report.holdings])
     _check_names("jobs", [one.name for one in report.jobs])
     outside = [f"holdings.{i}" for i, one in enumerate(report.holdings) if not _is_sound(one)]
@@ -94,7 +91,7 @@ def request_bytes(request: ReportRequest) -> bytes:
 
 def read_request(body: bytes) -> ReportRequest:
     """The request. Raises WireError."""
-    return _read(_REQUEST, body, ORDER_BYTES)
+    return _read(_REQUEST, body)
 
 
 def order_bytes(order: Order) -> bytes:
@@ -104,7 +101,7 @@ def order_bytes(order: Order) -> bytes:
 
 def read_order(body: bytes) -> Order:
     """The order. Raises WireError."""
-    order = _read(_ORDER, body, ORDER_BYTES)
+    order = _read(_ORDER, body)
     _check_names("order", [order.job])
     return order
 
@@ -163,7 +160,7 @@ def _job_within(one: JobReport) -> JobReport:
         step=_whole(one.step),
         reports=_whole(one.reports) or 0,
         left=one.left if one.left is not None and _ascends(one.left) else None,
-        steps_per_core_s=pace if pace is not None and _amount(pace) == pace else None,
+        steps_per_core_s=pace if pace is not None and 0.0 < pace <= AMOUNT_MAX else None,
         evaluations=tuple(
             each
             for each in one.evaluations[-EVALUATIONS_MAX:]
@@ -190,10 +187,10 @@ def _line(text: str) -> str:
     return plain_text(text[:LINE_CHARACTERS])
 
 
-def _check_names(what: str, names: Iterable[str], form: str = NAME) -> None:
+def _check_names(what: str, names: Iterable[str]) -> None:
     known = set()
     for name in names:
-        if not re.fullmatch(form, name, re.ASCII):
+        if not re.fullmatch(NAME, name):
             raise WireError(f"{what}: {shown(name)} is not a valid name")
         if name in known:
             raise WireError(f"{what}: {name} appears twice")
@@ -211,23 +208,17 @@ def _written(adapter: TypeAdapter[_Wire], value: _Wire, most_bytes: int) -> byte
         body = adapter.dump_json(value, exclude_defaults=True)
     except ValueError as error:  # such as half a pair of surrogates
         raise WireError(f"the message cannot be written: {_short(str(error))}") from error
-    _check_size(len(body), most_bytes)
+    if len(body) > most_bytes:
+        size = f"{len(body)} bytes, must have at most {render_bytes(most_bytes)}"
+        raise WireError(f"the message has {size}")
     return body
 
 
-def _read(adapter: TypeAdapter[_Wire], body: bytes, most_bytes: int) -> _Wire:
-    _check_size(len(body), most_bytes)
+def _read(adapter: TypeAdapter[_Wire], body: bytes) -> _Wire:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
         raise WireError(first_problem(error)) from None
-
-
-def _check_size(size_bytes: int, most_bytes: int) -> None:
-    if size_bytes > most_bytes:
-        raise WireError(
-            f"the message has {size_bytes} bytes, must have at most {render_bytes(most_bytes)}"
-        )
 
 
 def first_problem(error: ValidationError) -> str:

@@ -295,7 +295,7 @@ def test_the_status_is_whole_or_refused(site: Site) -> None:
     # The daemon's folder goes with the daemon.
     assert site.settings.run_dir not in file.parents
     whole = file.read_text()
-    for broken in ("", "[]", whole.replace('"schema_version": 1', '"schema_version": 2'),
+    for broken in ("", "[]", whole.replace('"schema_version": 1', '"other": 2'),
                    whole.replace('"nodes": [', '"nodes": [3, ')):  # fmt: skip
         file.write_text(broken)
         with pytest.raises(UnreadableStatus, match=FILE_NAME):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dlsched.cluster.core.benefit import REST_AFTER_UNDO_S
 from dlsched.cluster.core.model import ClusterDecision, ClusterSnapshot, Move, NodeState
-from dlsched.cluster.core.occupancy import Occupancy, known_left
+from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.model.units import counted, render_seconds, shown
 
 NODES_PER_MOVE = 16
@@ -169,10 +169,9 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
             return "no other job has moved since this one did"
     if job.reports < REPORTS_MIN:
         return f"the job has reported {job.reports} times, {REPORTS_MIN} are needed"
-    left = known_left(job)
-    if left is None:
+    if job.left is None:
         return None
-    if job.done_core_s < DONE_RATIO_MIN * (job.done_core_s + left.mid_core_s):
+    if job.done_core_s < DONE_RATIO_MIN * (job.done_core_s + job.left.mid_core_s):
         return f"the job has done less than {DONE_RATIO_MIN:.0%} of its work"
     index = occupancy.on[source.name].index(job)
     rest_s = occupancy.ends(source.name, occupancy.loads(source.name))[index]

@@ -5,7 +5,6 @@ Everything here can be lost: a new controller learns it again from reports.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -37,9 +36,8 @@ def speeds(paces: Iterable[Pace]) -> dict[str, float]:
     """By node, where enough is known: work done in a core-second, relative to the typical node."""
     by_image: dict[str, dict[str, list[float]]] = {}
     for one in paces:
-        if 0.0 < one.steps_per_core_s < math.inf:
-            nodes = by_image.setdefault(one.image, {})
-            nodes.setdefault(one.node, []).append(one.steps_per_core_s)
+        nodes = by_image.setdefault(one.image, {})
+        nodes.setdefault(one.node, []).append(one.steps_per_core_s)
     ratios: dict[str, list[float]] = {}
     for nodes in by_image.values():
         if len(nodes) < 2:

@@ -3,7 +3,6 @@ the pace of jobs of the same image."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -241,9 +240,3 @@ def paces(**by_node: list[float]) -> list[Pace]:
 )
 def test_speeds_by_two_images_on_two_nodes(found: list[Pace], expected: dict[str, float]) -> None:
     assert speeds(found) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("pace", [math.nan, math.inf, 0.0, -1.0])
-def test_a_pace_that_is_none_counts_for_nothing(pace: float) -> None:
-    odd = [Pace("image-0", "c", pace), Pace("image-1", "c", pace)]
-    assert "c" not in speeds([*paces(a=[10.0, 2.0], b=[10.0, 2.0]), *odd])

@@ -25,7 +25,7 @@ from dlsched.cluster.core.model import (
     Move,
     NodeState,
 )
-from dlsched.cluster.core.occupancy import Occupancy, known_left, positive
+from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.placing import moves_off, place
 from dlsched.model.units import CORES_MIN
 
@@ -194,7 +194,7 @@ def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
     found: list[Effect] = []
     for source in sources:
         for job in occupancy.on[source]:
-            fixed = job.unmovable is not None or known_left(job) is None
+            fixed = job.unmovable is not None or job.left is None
             if fixed or job.name in occupancy.transits or job.name not in occupancy.jobs:
                 continue
             if now_s < job.rests_until_s:
@@ -286,4 +286,4 @@ class LeastAdded:
         loads = self._forecasts.loads[node]
         self._idle[node] = cores - math.fsum(load.parallel_cores for load in loads)
         work = math.fsum(load.left_core_s for load in loads)
-        self._work[node] = work / positive(cores, CORES_MIN)
+        self._work[node] = work / max(cores, CORES_MIN)

@@ -136,8 +136,6 @@ def _classed(
 ) -> SpeConJob | None:
     """The job with its evaluations up to now; None: it has had none."""
     for at_s, value in job.evaluations:
-        if not (math.isfinite(value) and math.isfinite(at_s)):
-            continue
         heard_s = min(max(at_s, now_s - _OLDEST_S), now_s)
         if known is None:
             known = SpeConJob(job.name, first_s=heard_s, since_s=heard_s)
@@ -160,8 +158,6 @@ def _closed(known: SpeConJob, job: ClusterJob, rule: SpeConParameters) -> SpeCon
     if known.mean is None:
         return found
     rate = abs(mean - known.mean) / (at_s - known.mean_at_s)
-    if not math.isfinite(rate):
-        return found
     peak = max(known.peak, rate)
     found = replace(found, peak=peak)
     if at_s - job.placed_at_s < rule.min_age_s:
