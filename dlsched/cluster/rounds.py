@@ -33,7 +33,6 @@ class RoundLog:
     """What the rounds so far came to. All of it can be lost."""
 
     def __init__(self) -> None:
-        self._records: Mapping[str, Record] = {}
         self._events: dict[str, deque[EventRow]] = {}
         self._since_s: dict[str, float] = {}
         self._reasons: dict[str, str] = {}
@@ -61,16 +60,22 @@ class RoundLog:
                 self._completed += before.state is RecordState.MOVING
             text = happened(record, before, because, names)
             lines.append(f"{record.job}: {text}")
-            events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
-            events.append(EventRow(wall_time, text))
+            self._note(record.job, EventRow(wall_time, text))
+            self._since_s[record.job] = report.facts.now_s
         for request, what in report.done.items():
             text = by_host(f"asked to {request}: {what}", names)
             lines.append(text)
             if request.subject in report.records:
-                events = self._events.setdefault(request.subject, deque(maxlen=EVENTS_MAX))
-                events.append(EventRow(wall_time, text))
-        self._age(report.records, report.facts.now_s)
+                self._note(request.subject, EventRow(wall_time, text))
+        for job in (self._events.keys() | self._since_s.keys()) - report.records.keys():
+            self._events.pop(job, None)
+            self._since_s.pop(job, None)
+        for job in report.records:
+            self._since_s.setdefault(job, report.facts.now_s)
         return lines
+
+    def _note(self, job: str, event: EventRow) -> None:
+        self._events.setdefault(job, deque(maxlen=EVENTS_MAX)).append(event)
 
     def _decide(self, report: RoundReport) -> None:
         """Keep the reasons of moves until their jobs leave."""
@@ -79,15 +84,6 @@ class RoundLog:
             self._decided = {job: why for job, why in self._decided.items() if job in moving}
         for move in report.answer.approved.moves:
             self._decided[move.job] = self._reasons.get(move.job, "")
-
-    def _age(self, records: Mapping[str, Record], now_s: float) -> None:
-        for job in (self._events.keys() | self._since_s.keys()) - records.keys():
-            self._events.pop(job, None)
-            self._since_s.pop(job, None)
-        for job, record in records.items():
-            if self._records.get(job) != record:
-                self._since_s[job] = now_s
-        self._records = records
 
     def totals(self) -> ClusterTotals:
         """Counts of all rounds."""

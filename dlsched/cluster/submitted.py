@@ -24,7 +24,6 @@ from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.inbox.submit import submit
 from dlsched.config.job import parse_spec
 from dlsched.config.metrics.resolving import Presets
-from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.users import NO_TENANTS
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
@@ -204,8 +203,6 @@ class SubmittedJobs:
     def _parse(self, job: str, one: Submission, now_s: float) -> str:
         """Returns what is wrong with it; usually nothing."""
         where = plain_text(f"{one.by}:{one.name or job}"[:_LINE_CHARACTERS])
-        if len(one.text) > SIZE_MAX_BYTES:
-            return f"{where}: more than {SIZE_MAX_BYTES // 1024} KiB, the most of a job file"
         try:
             spec = carried_spec(one.text, where, self._presets)
         except SpecError as error:

@@ -45,6 +45,7 @@ from dlsched.daemon.cluster_wiring import connect
 from dlsched.model.errors import DaemonUnavailable
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Engine
+from dlsched.simulation.clock import VirtualClock
 from tests.cluster.authority import Authority
 from tests.cluster.swarm.played import PlayedSwarm
 from tests.cluster_status import example
@@ -53,26 +54,6 @@ pytestmark = pytest.mark.timed
 
 
 RESNET = "name: resnet\nimage: lab/resnet\n"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def wall_time(self) -> str:
-        return f"2026-01-01T00:00:{self.now % 60:06.3f}Z"
-
-    def sleep_until(self, until_s: float) -> bool:
-        self.now = max(self.now, until_s)
-        return False
-
-    def wake(self) -> None: ...
-
-    def cpu_s(self) -> float:
-        return 0.0
 
 
 class PlayedAgents:
@@ -120,7 +101,7 @@ class Site:
         members = [Member("m1", host="gpu-1", address="10.0.0.1"), Member("m2", host="gpu-2")]
         self.store = store or MemoryStore(members, leader="m1")
         self.agents = PlayedAgents("m1", "m2")
-        self.clock = Clock()
+        self.clock = VirtualClock(100.0)
         self.settings = Settings(
             state_dir=root / name / "state",
             run_dir=root / name / "run",
@@ -139,7 +120,7 @@ class Site:
 
     def steps(self, count: int = 5) -> ClusterStatus:
         for _ in range(count):
-            self.clock.now += max(self.loop.step(), 0.2)
+            self.clock.advance(max(self.loop.step(), 0.2))
         return self.status()
 
     def status(self) -> ClusterStatus:
