@@ -21,22 +21,10 @@ from dlsched.daemon.cluster import ClusterParts
 from dlsched.model.errors import AlreadyRunning
 from dlsched.runtime.docker.engine import Engine
 from tests.cli.conftest import Program
-from tests.cluster_status import JOB, example, written_ago
+from tests.cluster_status import example, written_ago
 from tests.texts import same_text
 
 OLD = written_ago(3 * 86_400.0)
-UNDONE = JOB.moved[0]
-MOVES: tuple[dict[str, Any], ...] = (
-    {},
-    {"measured_s": 40.2, "problem": "slow"},
-    {"outcome": "completed", "measured_s": -160.0},
-    {"outcome": "completed", "measured_s": -160.0, "pending": True},
-    {"outcome": "completed", "pending": True},
-    {"outcome": "completed", "forecast_s": None},
-    {"outcome": "failed", "problem": "n1 is silent"},
-    {"outcome": "under way", "forecast_s": None, "problem": ""},
-)
-MOVED = replace(JOB, moved=tuple(replace(UNDONE, **one) for one in MOVES))
 FOLLOWS = {"manager": "n2", "nodes": (), "jobs": (), "queue": (), "written_at": OLD}
 PAGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"written_at": OLD}, "status"),
@@ -50,7 +38,7 @@ PAGES: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (FOLLOWS, "status"),
     ({**FOLLOWS, "leader": ""}, "status"),
-    ({"written_at": OLD, "jobs": (MOVED,)}, "why resnet"),
+    ({"written_at": OLD}, "why resnet"),
     ({"written_at": OLD}, "why vgg"),
 )
 
@@ -77,13 +65,8 @@ def test_json_of_the_status_is_the_file(program: Program, folders: Path) -> None
 
 
 @pytest.mark.timed
-def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> None:
-    assert program("ps", "--cluster").exit_code == 3
+def test_without_a_controller_there_is_no_status(program: Program, folders: Path) -> None:
     assert program("cluster", "status").exit_code == 3
-    done = show(program, folders, written_at=OLD)
-    assert program("ps", "--cluster").stdout == done.stdout
-    table = json.loads(program("ps", "--cluster", "--json").stdout)
-    assert [one["node"] for one in table["jobs"]] == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +242,6 @@ def test_the_doctor_on_a_worker_asks_with_the_certificates_of_the_engine(
     states = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
     assert states == {
         "swarm": "ok",
-        "restart": "warn",
         "agent": "warn",
         "tls": "fail",
         "nodes": "warn",

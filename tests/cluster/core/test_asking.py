@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.cluster.core.decider import ask
-from dlsched.cluster.core.model import Alternative, ClusterDecision, Move
+from dlsched.cluster.core.model import ClusterDecision, Move
 from tests.cluster.core.plant import job, node, snapshot
 
 SEEN = snapshot([node("a"), node("b")], [job("r", "a"), job("q")])
@@ -34,14 +34,6 @@ class Odd:
         (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(("r", "b"),)), "is not a Move"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "the decision moves a job twice"),
-        (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a number"),
-        (ClusterDecision(forecasts_s={"r": True}), "forecasts_s of 'r' must be a number"),
-        (ClusterDecision(forecasts_s={"r": 1e300}), "must be a number of seconds"),
-        (ClusterDecision(alternatives={"r": ("b",)}), "must be tuples of Alternatives"),  # type: ignore[dict-item]
-        (
-            ClusterDecision(alternatives={"r": (Alternative("b", "", float("inf")),)}),
-            "must be tuples of Alternatives",
-        ),
         (ClusterDecision(next_s=float("nan")), "next_s is nan, must be 0.1 to 3600"),
     ],
 )
@@ -54,18 +46,10 @@ def test_spread_places_where_a_policy_fails(answer: object, failure: str) -> Non
     assert found.decision.memory == "kept"
 
 
-class Mute(Exception):
-    """One that cannot be shown."""
-
-    def __str__(self) -> str:
-        raise ZeroDivisionError
-
-
-@pytest.mark.parametrize("raised", [ValueError("x\n" * 50_000), Mute()])
-def test_what_a_policy_raises_is_one_bounded_line(raised: Exception) -> None:
-    found = ask(Odd(raised), SEEN)
+def test_what_a_policy_raises_is_one_bounded_line() -> None:
+    found = ask(Odd(ValueError("x\n" * 50_000)), SEEN)
     assert found.failure is not None
-    assert type(raised).__name__ in found.failure
+    assert "ValueError" in found.failure
     assert len(found.failure) < 600
     assert found.failure.isprintable()
 
