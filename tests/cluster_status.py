@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from dlsched.api.cluster_schema import (
+    AlternativeRow,
     ClusterStatus,
     ClusterTotals,
     EventRow,
     JobRow,
+    MoveRow,
     NodeRow,
     QueueRow,
 )
@@ -29,10 +31,25 @@ JOB = JobRow(
     unmovable="",
     why="gains 190 s",
     events=(EventRow("2026-01-01T00:00:00.000Z", "placed on gpu-1"),),
+    moved=(
+        MoveRow(
+            "2026-01-01T00:10:00.000Z",
+            "n3",
+            "n1",
+            "undone",
+            "gains 790 s",
+            "0.58 of its speed on twin",
+            -190.4,
+            None,
+            pending=False,
+        ),
+    ),
+    alternatives=(AlternativeRow("n2", "the node's agent does not report", None),),
 )
 TOTALS = ClusterTotals(
     completed=3,
     failed=1,
+    undone=1,
 )
 
 

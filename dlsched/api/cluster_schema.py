@@ -40,6 +40,42 @@ class EventRow(Value):
 
 
 @dataclass(frozen=True)
+class MoveRow(Value):
+    """One move of a job to another node."""
+
+    at: str
+    """When the job was asked to leave. RFC 3339, UTC."""
+    source: str
+    target: str
+    outcome: str
+    """under way, completed, failed, withdrawn (the job ended before, or was no longer desired), or
+    undone: completed, and taken back as the job was slower."""
+    why: str
+    """The policy's reason; empty: a person asked for it, or it is not known."""
+    problem: str
+    """Why it failed or was undone."""
+    forecast_s: float | None
+    """How much later the job ends itself by the policy's forecast; negative: earlier. None: there
+    is none."""
+    measured_s: float | None
+    """The same by what was measured: when the job ends by its steps a second now, or has ended, and
+    when it would have by those before the move. None: not known."""
+    pending: bool
+    """Whether `measured_s` may still change, or become known."""
+
+
+@dataclass(frozen=True)
+class AlternativeRow(Value):
+    """A node to which the policy considered to move a job, and did not."""
+
+    node: str
+    refused: str
+    """The rule that refused it."""
+    gain_s: float | None
+    """What the policy's forecast would have gained, of all jobs; None: not asked."""
+
+
+@dataclass(frozen=True)
 class JobRow(Value):
     """One job that has a node, or ended."""
 
@@ -64,6 +100,11 @@ class JobRow(Value):
     why: str
     events: tuple[EventRow, ...]
     """The latest, the newest last; those since the controller began."""
+    moved: tuple[MoveRow, ...]
+    """The latest moves, the newest last; those that this controller has begun."""
+    alternatives: tuple[AlternativeRow, ...]
+    """The best first. None of a policy that does not say them, and of a job that it did not
+    consider."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +121,9 @@ class ClusterTotals(Value):
     """Counts since the controller began."""
 
     completed: int
-    """Moves, also those back from a node on which the job was slower."""
+    """Moves, also those that were undone later."""
     failed: int
+    undone: int
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def status(output: str, config: Path | None, run_dir: Path | None) -> None:
 @options.asking
 def why(job: str, output: str, config: Path | None, run_dir: Path | None) -> None:
     """Show where a job is, why it is there or waits, and what happened to it since the controller
-    began, with the policy's reason for each of its moves.
+    began: of each move what was expected and what came of it, and which other nodes were refused.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import (
     ClusterStatus,
     JobRow,
+    MoveRow,
     NodeRow,
     QueueRow,
 )
@@ -71,6 +72,11 @@ def show_job(row: JobRow | QueueRow, status: ClusterStatus, page: Page) -> None:
         page.line(f"{row.name} is {row.state} on {node}{there}, for {render_seconds(row.since_s)}")
         for label, text in _facts(row):
             page.note(label, text)
+        for one in row.moved:
+            move = f"{names.get(one.source, one.source)}>{names.get(one.target, one.target)}"
+            page.note(one.at, f"{move}: {_came_of(one)}")
+        for other in row.alternatives:
+            page.note(f"not to {names.get(other.node, other.node)}", other.refused)
         for event in row.events:
             page.note(event.at, event.text)
     for line, style in _ends(status):
@@ -80,6 +86,19 @@ def show_job(row: JobRow | QueueRow, status: ClusterStatus, page: Page) -> None:
 def node_names(status: ClusterStatus) -> dict[str, str]:
     """The nodes as people know them."""
     return host_names({one.name: one.host for one in status.nodes})
+
+
+def _came_of(one: MoveRow) -> str:
+    """What was expected of a move, and what came of it."""
+    parts = [] if one.forecast_s is None else [f"forecast {one.forecast_s:+.0f} s"]
+    if one.measured_s is not None:
+        so_far = " so far" if one.pending else ""
+        parts.append(f"measured {one.measured_s:+.0f} s{so_far}")
+    elif one.outcome == "completed":
+        parts.append("effect: not measured yet" if one.pending else "effect: not measured")
+    if one.outcome != "completed":
+        parts.append(f"{one.outcome}: {one.problem}" if one.problem else one.outcome)
+    return ", ".join(parts)
 
 
 def _facts(row: JobRow) -> list[tuple[str, str]]:

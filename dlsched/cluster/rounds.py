@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from dlsched.api.cluster_schema import (
+    AlternativeRow,
     ClusterTotals,
     EventRow,
     JobRow,
@@ -16,9 +17,10 @@ from dlsched.api.cluster_schema import (
 from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterJob, NodeState
+from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob, NodeState
 from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.records import Phase, Record, RecordState
+from dlsched.cluster.judging import MoveJudge
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.status import host_names
 from dlsched.cluster.store import Member
@@ -36,29 +38,29 @@ class RoundLog:
         self._events: dict[str, deque[EventRow]] = {}
         self._since_s: dict[str, float] = {}
         self._reasons: dict[str, str] = {}
-        """By job, of the last time that the policy was asked."""
-        self._decided: dict[str, str] = {}
-        """The policy's reasons for moves whose jobs have not left yet."""
-        self._completed = self._failed = 0
+        self._alternatives: dict[str, tuple[AlternativeRow, ...]] = {}
+        """Both by job, of the last time that the policy was asked."""
+        self._moves = MoveJudge()
 
     def take(self, report: RoundReport, wall_time: str) -> list[str]:
         """Take a round into account; returns what happened in it, a line each."""
         if report.facts is None:
             return []
         names = names_of(report.members)
+        self._moves.take(report, wall_time)
         if report.answer.asked:
+            self._alternatives = {
+                job: tuple(
+                    AlternativeRow(one.node, by_host(one.refused, names), one.gain_s)
+                    for one in others[:ALTERNATIVES_MAX]
+                )
+                for job, others in report.answer.decision.alternatives.items()
+            }
             reasons = {**report.answer.decision.why, **report.answer.approved.refused}
             self._reasons = {job: by_host(text, names) for job, text in reasons.items()}
-        self._decide(report)
-        self._failed += len(report.failed)
         lines = []
         for record, before in report.changes():
-            because = report.failed.get(record.job, "")
-            if record.state is RecordState.LEAVING:
-                because = self._decided.pop(record.job, "")
-            elif record.state is RecordState.PLACED and before is not None:
-                self._completed += before.state is RecordState.MOVING
-            text = happened(record, before, because, names)
+            text = happened(record, before, report.failed.get(record.job, ""), names)
             lines.append(f"{record.job}: {text}")
             self._note(record.job, EventRow(wall_time, text))
             self._since_s[record.job] = report.facts.now_s
@@ -77,17 +79,9 @@ class RoundLog:
     def _note(self, job: str, event: EventRow) -> None:
         self._events.setdefault(job, deque(maxlen=EVENTS_MAX)).append(event)
 
-    def _decide(self, report: RoundReport) -> None:
-        """Keep the reasons of moves until their jobs leave."""
-        if report.snapshot is not None:
-            moving = {one.job for one in report.snapshot.moving}
-            self._decided = {job: why for job, why in self._decided.items() if job in moving}
-        for move in report.answer.approved.moves:
-            self._decided[move.job] = self._reasons.get(move.job, "")
-
     def totals(self) -> ClusterTotals:
         """Counts of all rounds."""
-        return ClusterTotals(self._completed, self._failed)
+        return self._moves.totals()
 
     # ------------------------------------------------------------------ rows
 
@@ -98,8 +92,9 @@ class RoundLog:
             return ()
         views = {job.name: job for job in snapshot.jobs}
         targets = {one.job: one.target for one in snapshot.moving}
+        names = names_of(report.members)
         return tuple(
-            self._job(record, facts, views.get(name), targets.get(name))
+            self._job(record, facts, views.get(name), targets.get(name), names)
             for name, record in sorted(report.records.items())
             if not facts.is_gone(name)
             and (record.state is not RecordState.ENDED or record.exit_code is not None)
@@ -111,6 +106,7 @@ class RoundLog:
         facts: ClusterFacts,
         view: ClusterJob | None,
         target: str | None,
+        names: Mapping[str, str],
     ) -> JobRow:
         name, desired = record.job, facts.desired.get(record.job)
         left = view.left if view else None
@@ -131,6 +127,8 @@ class RoundLog:
             unmovable=(view.unmovable or "") if view else "",
             why=unread or self._reasons.get(name, "") or record.why,
             events=tuple(self._events.get(name, ())),
+            moved=self._moves.rows(name, lambda text: by_host(text, names)),
+            alternatives=self._alternatives.get(name, ()) if view else (),
         )
 
     def queue(self, report: RoundReport) -> tuple[QueueRow, ...]:
@@ -213,9 +211,8 @@ def job_state(record: Record, facts: ClusterFacts) -> str:
     return "running" if own.phase is Phase.REFUSED else own.phase.value
 
 
-def happened(record: Record, before: Record | None, because: str, names: Mapping[str, str]) -> str:
-    """What a new record says, in plain words. `because`: why a move begins, or is given up;
-    `names`: of the nodes, as people know them."""
+def happened(record: Record, before: Record | None, failure: str, names: Mapping[str, str]) -> str:
+    """What a new record says, in plain words. `names`: of the nodes, as people know them."""
 
     def at(node: str | None) -> str:
         return names.get(node or "", node or "?")
@@ -223,14 +220,13 @@ def happened(record: Record, before: Record | None, because: str, names: Mapping
     state = record.state
     was = None if before is None else before.state
     if state is RecordState.LEAVING:
-        why = f": {because}" if because else ""
-        return f"leaves {at(record.on)} for {at(record.target)}{why}"
+        return f"leaves {at(record.on)} for {at(record.target)}"
     if state is RecordState.MOVING:
         saved = record.saved
         what = f"step {saved.step}, {render_bytes(saved.size_bytes)}" if saved else "nothing saved"
         return f"{at(record.on)} goes on with the job from {at(record.source)} ({what})"
     if state is RecordState.UNDOING:
-        return f"the move to {at(record.on)} is given up: {because or 'the move failed'}"
+        return f"the move to {at(record.on)} is given up: {failure or 'the move failed'}"
     if state is RecordState.RETURNING:
         return f"returns to {at(record.on)}"
     if state is RecordState.ENDED:
@@ -245,7 +241,7 @@ def happened(record: Record, before: Record | None, because: str, names: Mapping
     if was is RecordState.RETURNING:
         return f"runs on {at(record.on)} again"
     if was is RecordState.LEAVING:
-        return f"stays on {at(record.on)}: {because or 'the job has ended'}"
+        return f"stays on {at(record.on)}: {failure or 'the job has ended'}"
     if before is not None and was is RecordState.PLACED:
         goes = "goes by" if record.epoch == before.epoch else "gets"
         return f"{at(record.on)} {goes} the job's present file"

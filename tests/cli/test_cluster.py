@@ -21,10 +21,22 @@ from dlsched.daemon.cluster import ClusterParts
 from dlsched.model.errors import AlreadyRunning
 from dlsched.runtime.docker.engine import Engine
 from tests.cli.conftest import Program
-from tests.cluster_status import example, written_ago
+from tests.cluster_status import JOB, example, written_ago
 from tests.texts import same_text
 
 OLD = written_ago(3 * 86_400.0)
+UNDONE = JOB.moved[0]
+MOVES: tuple[dict[str, Any], ...] = (
+    {},
+    {"measured_s": 40.2, "problem": "slow"},
+    {"outcome": "completed", "measured_s": -160.0},
+    {"outcome": "completed", "measured_s": -160.0, "pending": True},
+    {"outcome": "completed", "pending": True},
+    {"outcome": "completed", "forecast_s": None},
+    {"outcome": "failed", "problem": "n1 is silent"},
+    {"outcome": "under way", "forecast_s": None, "problem": ""},
+)
+MOVED = replace(JOB, moved=tuple(replace(UNDONE, **one) for one in MOVES))
 FOLLOWS = {"manager": "n2", "nodes": (), "jobs": (), "queue": (), "written_at": OLD}
 PAGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"written_at": OLD}, "status"),
@@ -38,7 +50,7 @@ PAGES: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (FOLLOWS, "status"),
     ({**FOLLOWS, "leader": ""}, "status"),
-    ({"written_at": OLD}, "why resnet"),
+    ({"written_at": OLD, "jobs": (MOVED,)}, "why resnet"),
     ({"written_at": OLD}, "why vgg"),
 )
 

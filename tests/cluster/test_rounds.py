@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.api.cluster_schema import ClusterTotals
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.guards import Approved
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import (
+    ALTERNATIVES_MAX,
+    Alternative,
     ClusterDecision,
     ClusterJob,
     ClusterSnapshot,
     Move,
-    Transit,
 )
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.round_report import RoundReport
@@ -23,49 +23,33 @@ from dlsched.cluster.store import Member
 HERE, THERE = "k3s8f0vq2m7w1x9z4b6n5c0d1", "p3s8f0vq2m7w1x9z4b6n5c0d2"
 
 
-PLACED = Record("resnet", RecordState.PLACED, HERE)
-LEAVING = Record("resnet", RecordState.LEAVING, HERE, target=THERE)
-MEMBERS = {HERE: Member(HERE, host="gpu-1"), THERE: Member(THERE, host="gpu-2")}
-
-
-def report(
-    before: Record = PLACED, *written: Record, decides: bool = False, moving: bool = True
-) -> RoundReport:
-    """A round that wrote these records, or whose policy decided to move the job."""
-    transits = (Transit("resnet", HERE, THERE, 20.0),) if moving else ()
-    found = RoundReport(
-        snapshot=ClusterSnapshot(1, 10.0, jobs=(ClusterJob("resnet", node=HERE),), moving=transits),
-        members=MEMBERS,
-        facts=ClusterFacts(10.0, {}, {"resnet": before}, {}, {}, frozenset({"resnet"})),
-        records={"resnet": (before, *written)[-1]},
-        written=list(written),
+def test_reasons_of_moves_and_of_refused_nodes() -> None:
+    placed = Record("resnet", RecordState.PLACED, HERE)
+    leaving = Record("resnet", RecordState.LEAVING, HERE, target=THERE)
+    report = RoundReport(
+        snapshot=ClusterSnapshot(1, 10.0, jobs=(ClusterJob("resnet", node=HERE),)),
+        members={HERE: Member(HERE, host="gpu-1"), THERE: Member(THERE, host="gpu-2")},
+        facts=ClusterFacts(10.0, {}, {"resnet": placed}, {}, {}, frozenset({"resnet"})),
+        records={"resnet": leaving},
+        answer=ClusterAnswer(
+            ClusterDecision(
+                why={"resnet": f"{HERE}>{THERE}: gains"},
+                alternatives={"resnet": (Alternative(THERE, f"{THERE}: the node drains"),) * 9},
+            ),
+            approved=Approved(moves=(Move("resnet", THERE),)),
+            asked=True,
+        ),
+        written=[leaving],
     )
-    if decides:
-        decision = ClusterDecision(why={"resnet": f"{HERE}>{THERE}: gains"})
-        approved = Approved(moves=(Move("resnet", THERE),))
-        found.answer = ClusterAnswer(decision, approved=approved, asked=True)
-    return found
-
-
-@pytest.mark.parametrize("dropped", [False, True])
-def test_a_move_that_the_policy_decided_says_why_when_its_job_leaves(dropped: bool) -> None:
     log = RoundLog()
-    assert log.take(report(decides=True, moving=False), "now") == []
-    if dropped:
-        log.take(report(moving=False), "now")
-    why = "" if dropped else ": gpu-1>gpu-2: gains"
-    assert log.take(report(PLACED, LEAVING), "now") == [f"resnet: leaves gpu-1 for gpu-2{why}"]
-
-
-def test_moves_are_counted_by_what_came_of_them() -> None:
-    log = RoundLog()
-    moving = Record("resnet", RecordState.MOVING, THERE, 2, source=HERE)
-    arrived = Record("resnet", RecordState.PLACED, THERE, 2)
-    log.take(report(moving, arrived), "now")
-    failed = report(LEAVING, PLACED)
-    failed.failed = {"resnet": "it saved nothing"}
-    log.take(failed, "now")
-    assert log.totals() == ClusterTotals(completed=1, failed=1)
+    log.take(report, "now")
+    (job,) = log.jobs(report)
+    assert [one.why for one in job.moved] == ["gpu-1>gpu-2: gains"]
+    assert [one.refused for one in job.alternatives] == [
+        "gpu-2: the node drains"
+    ] * ALTERNATIVES_MAX
+    # Nodes themselves are named as in the rows of the nodes.
+    assert {one.node for one in job.alternatives} == {job.moved[0].target} == {THERE}
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,9 @@ def test_a_move_is_in_the_status_with_what_came_of_it(placed: Site) -> None:
     status = placed.steps(20)
     (job,) = status.jobs
     assert (job.node, job.state, job.moves) == ("m2", "running", 1)
+    (moved,) = job.moved
+    assert (moved.source, moved.target, moved.outcome) == ("m1", "m2", "completed")
+    assert (moved.forecast_s, moved.measured_s, moved.pending) == (None, None, False)
     assert status.totals is not None
     assert (status.totals.completed, status.totals.failed) == (1, 0)
 

@@ -30,6 +30,10 @@ def _led(value: Callable[[ClusterStatus], float]) -> Read:
     return _known(lambda cluster: value(cluster) if _leads(cluster) else None)
 
 
+def _undone(cluster: ClusterStatus) -> float | None:
+    return cluster.totals.undone if _leads(cluster) and cluster.totals else None
+
+
 def _moves(scene: Scene) -> Iterable[Series]:
     """One series an outcome, on the manager that leads."""
     cluster = scene.cluster
@@ -112,6 +116,14 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         ("outcome",),
         "Moves that have been completed or have failed since the controller began.",
         _moves,
+    ),
+    Metric(
+        "cluster_moves_undone_total",
+        Kind.COUNTER,
+        (),
+        "Completed moves that the policy took back, as the job was slower. The move back "
+        "counts as a move, too.",
+        _known(_undone),
     ),
     Metric(
         "cluster_alarms",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from dlsched.cluster.core.guards import Approved, Passed, guard
 from dlsched.cluster.core.model import (
+    FORECAST_MAX_S,
+    Alternative,
     ClusterDecision,
     ClusterMemory,
     ClusterPolicy,
@@ -66,12 +68,33 @@ def refuse_nonsense(decision: object) -> None:
             move.target, str
         ):
             raise PolicyError(f"{shown(repr(move))} is not a Move")
+    for job, later_s in decision.forecasts_s.items():
+        if not _is_seconds(later_s):
+            raise PolicyError(f"forecasts_s of {shown(str(job))} must be a number of seconds")
+    for others in decision.alternatives.values():
+        if not isinstance(others, tuple) or not all(map(_is_alternative, others)):
+            raise PolicyError("alternatives must be tuples of Alternatives by job")
     moved = [move.job for move in decision.moves]
     if len(set(moved)) < len(moved):
         raise PolicyError("the decision moves a job twice")
     next_s: object = decision.next_s
     if not isinstance(next_s, int | float) or not NEXT_MIN_S <= next_s <= NEXT_MAX_S:
         raise PolicyError(f"next_s is {next_s}, must be {NEXT_MIN_S} to {NEXT_MAX_S:.0f}")
+
+
+def _is_alternative(value: object) -> bool:
+    return (
+        isinstance(value, Alternative)
+        and isinstance(value.node, str)
+        and isinstance(value.refused, str)
+        and (value.gain_s is None or _is_seconds(value.gain_s))
+    )
+
+
+def _is_seconds(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= FORECAST_MAX_S
 
 
 class ClusterDecider:

@@ -182,6 +182,24 @@ class Move(NamedTuple):
     """Whether it goes back to where its last move took it from, as it is slower here."""
 
 
+FORECAST_MAX_S = 1e100
+"""A huge load on a tiny node ends late, but no sum of such times is infinite."""
+
+
+class Alternative(NamedTuple):
+    """A node to which a policy considered to move a job, and did not."""
+
+    node: str
+    refused: str
+    """The rule that refused it, with its figures."""
+    gain_s: float | None = None
+    """What the move would have gained by forecast; None: that was not asked, or is beyond
+    `FORECAST_MAX_S`."""
+
+
+ALTERNATIVES_MAX = 3
+"""Of each job that are kept, the best first."""
+
 ClusterMemory = object
 """A policy's memory: a frozen dataclass of plain values; None at the start."""
 
@@ -199,6 +217,11 @@ class ClusterDecision:
     memory: ClusterMemory | None = None
     next_s: float = 10.0
     """Seconds until the next round; an arrival, an exit or a changed node asks immediately."""
+    forecasts_s: Mapping[str, float] = field(default_factory=dict)
+    """By job that moves: how much later it ends itself than if it stayed; negative: earlier. What
+    came of the move is compared with it."""
+    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    """By running job, the best first."""
 
 
 class ClusterPolicy(Protocol):

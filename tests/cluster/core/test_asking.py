@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.cluster.core.decider import ask
-from dlsched.cluster.core.model import ClusterDecision, Move
+from dlsched.cluster.core.model import Alternative, ClusterDecision, Move
 from tests.cluster.core.plant import job, node, snapshot
 
 SEEN = snapshot([node("a"), node("b")], [job("r", "a"), job("q")])
@@ -34,6 +34,14 @@ class Odd:
         (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(("r", "b"),)), "is not a Move"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "the decision moves a job twice"),
+        (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a number"),
+        (ClusterDecision(forecasts_s={"r": True}), "forecasts_s of 'r' must be a number"),
+        (ClusterDecision(forecasts_s={"r": 1e300}), "must be a number of seconds"),
+        (ClusterDecision(alternatives={"r": ("b",)}), "must be tuples of Alternatives"),  # type: ignore[dict-item]
+        (
+            ClusterDecision(alternatives={"r": (Alternative("b", "", float("inf")),)}),
+            "must be tuples of Alternatives",
+        ),
         (ClusterDecision(next_s=float("nan")), "next_s is nan, must be 0.1 to 3600"),
     ],
 )

@@ -19,7 +19,7 @@ from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.status import write_status
 from dlsched.cluster.swarm import doctor as doctor_module
 from dlsched.cluster.swarm.doctor import ClusterDoctor
-from dlsched.config.settings import ClusterSettings, Settings, TlsFiles
+from dlsched.config.settings import ClusterSettings, Settings
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.doctor.finding import Finding
 from tests.cluster.agent.serving import FakeAgent, free_port, serving

@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 from dlsched.cluster.core.benefit import (
@@ -18,6 +17,9 @@ from dlsched.cluster.core.benefit import (
     undo,
 )
 from dlsched.cluster.core.model import (
+    ALTERNATIVES_MAX,
+    FORECAST_MAX_S,
+    Alternative,
     ClusterDecision,
     ClusterJob,
     ClusterMemory,
@@ -131,45 +133,77 @@ class AdaptivePolicy:
             forecasts.refresh(move.target)
         found = place(occupancy, chooser.choose, rule.round_s)
         why |= found.why
+        best = _Best()
         if rule.moves and not moves:
             for node in set(found.place.values()):
                 forecasts.refresh(node)
-            moves, texts = self._best_moves(forecasts)
-            why |= texts
-            for move in moves:
+            best = self._best_moves(forecasts)
+            moves += best.moves
+            why |= best.why
+            for move in best.moves:
                 job = occupancy.jobs[move.job]
                 if job.node is not None and job.steps_per_core_s is not None:
                     moved[job.name] = Moved(job.name, job.node, move.target, job.steps_per_core_s)
         remembered = AdaptiveMemory(tuple(moved.values()), tuple(speeds))
-        return replace(found, moves=tuple(moves), why=why, memory=remembered)
+        return replace(
+            found,
+            moves=tuple(moves),
+            why=why,
+            memory=remembered,
+            forecasts_s=best.forecasts_s,
+            alternatives=best.alternatives,
+        )
 
-    def _best_moves(self, forecasts: Forecasts) -> tuple[list[Move], dict[str, str]]:
+    def _best_moves(self, forecasts: Forecasts) -> _Best:
         """The moves that gain enough, the best first; guards take one. And the reasons, also of
         the best move of each job that gains too little."""
-        moves: list[Move] = []
-        why: dict[str, str] = {}
-        ranked = _considered(forecasts, self.parameters.end_weight)
+        found = _Best()
+        by_job, full = _considered(forecasts, self.parameters.end_weight)
+        for effects in by_job.values():
+            effects.sort(key=lambda one: -one.gain_s)
+        likely = [effects[0] for effects in by_job.values()]
+        ranked = sorted(likely, key=lambda one: (-one.gain_s, one.job))
         for index, one in enumerate(ranked):
             problem = self._lacks(one, forecasts)
+            rest, least_s = full.get(one.job, []), self._least_s(forecasts.occupancy.jobs[one.job])
+            others = [
+                _alternative(
+                    other,
+                    other.lacks(least_s, self.parameters.bold)
+                    or f"gains {other.gain_s:.0f} s, less than to {one.target}",
+                )
+                for other in by_job[one.job][1:]
+            ]
             if problem is not None:
-                why[one.job] = f"stays: on {one.target} the job {problem}"
+                found.why[one.job] = f"stays: on {one.target} the job {problem}"
+                others.insert(0, _alternative(one, problem))
+            found.alternatives[one.job] = (*others, *rest)[:ALTERNATIVES_MAX]
+            if problem is not None:
                 continue
-            moves.append(Move(one.job, one.target))
-            why[one.job] = (
+            found.moves.append(Move(one.job, one.target))
+            found.forecasts_s[one.job] = one.own_after_s - one.own_before_s
+            found.why[one.job] = (
                 f"{one.source}>{one.target}: gains {one.gain_s:.0f} s; ends in "
                 f"{one.own_after_s:.0f} s instead of {one.own_before_s:.0f} s, the cluster in "
                 f"{one.end_after_s:.0f} s instead of {one.end_before_s:.0f} s"
             )
             if index + 1 < len(ranked):
                 other = ranked[index + 1]
-                why[one.job] += f"; next {other.job} to {other.target}: {other.gain_s:.0f} s"
-        return moves, why
+                found.why[one.job] += f"; next {other.job} to {other.target}: {other.gain_s:.0f} s"
+        for name in full.keys() - by_job.keys():
+            found.alternatives[name] = tuple(full[name])
+        return found
+
+    def _least_s(self, job: ClusterJob) -> float:
+        """What a move of it has to gain."""
+        rule = self.parameters
+        return rule.least_pauses * job.pause_s + rule.least_gain_s
 
     def _lacks(self, likely: Effect, forecasts: Forecasts) -> str | None:
         """What the move lacks with the likely, the least or the most work left; None: nothing."""
         rule = self.parameters
         job = forecasts.occupancy.jobs[likely.job]
-        least_s = rule.least_pauses * job.pause_s + rule.least_gain_s
+        least_s = self._least_s(job)
         if problem := likely.lacks(least_s, rule.bold):
             return problem
         left = forecasts.occupancy.left[job.name]
@@ -180,9 +214,21 @@ class AdaptivePolicy:
         return None
 
 
-def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
-    """The effect of each job's best move between the nodes that end last and those that end first,
-    the best first."""
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The moves that gain enough, and what else was considered."""
+
+    moves: list[Move] = field(default_factory=list)
+    why: dict[str, str] = field(default_factory=dict)
+    forecasts_s: dict[str, float] = field(default_factory=dict)
+    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
+
+
+def _considered(
+    forecasts: Forecasts, end_weight: float
+) -> tuple[dict[str, list[Effect]], dict[str, list[Alternative]]]:
+    """The effects of all moves between the nodes that end last and those that end first, by job;
+    and nodes that would have been among them, but cannot take the job."""
     occupancy = forecasts.occupancy
     now_s = occupancy.snapshot.now_s
     leaving = {one.source for one in occupancy.transits.values()}
@@ -191,7 +237,8 @@ def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
     ready.sort(key=lambda name: (forecasts.last(name), name))
     sources = [name for name in ready if name not in leaving][-_PAIRED:]
     targets = [name for name in ready if name not in arriving]
-    found: list[Effect] = []
+    found: dict[str, list[Effect]] = {}
+    full: dict[str, list[Alternative]] = {}
     for source in sources:
         for job in occupancy.on[source]:
             fixed = job.unmovable is not None or job.left is None
@@ -200,16 +247,29 @@ def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
             if now_s < job.rests_until_s:
                 continue
             left_core_s = occupancy.left[job.name].mid_core_s
-            fits = (
-                name for name in targets if name != source and occupancy.lacks(job, name) is None
-            )
-            effects = [
-                effect(forecasts, job, source, target, left_core_s, end_weight)
-                for target in islice(fits, _PAIRED)
-            ]
+            effects: list[Effect] = []
+            refused: list[Alternative] = []
+            for target in targets:
+                if target == source:
+                    continue
+                lack = occupancy.lacks(job, target)
+                if lack is None:
+                    one = effect(forecasts, job, source, target, left_core_s, end_weight)
+                    effects.append(one)
+                    if len(effects) == _PAIRED:
+                        break
+                elif len(refused) < ALTERNATIVES_MAX:
+                    refused.append(Alternative(target, lack))
             if effects:
-                found.append(max(effects, key=lambda one: one.gain_s))
-    return sorted(found, key=lambda one: (-one.gain_s, one.job))
+                found[job.name] = effects
+            if refused:
+                full[job.name] = refused
+    return found, full
+
+
+def _alternative(one: Effect, refused: str) -> Alternative:
+    gain_s = one.gain_s if abs(one.gain_s) <= FORECAST_MAX_S else None
+    return Alternative(one.target, refused, gain_s)
 
 
 def _to_judge(moved: Moved, occupancy: Occupancy) -> bool:

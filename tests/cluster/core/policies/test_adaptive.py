@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from dlsched.cluster.core.decider import ask
 from dlsched.cluster.core.model import (
+    ALTERNATIVES_MAX,
+    Alternative,
     ClusterDecision,
     ClusterJob,
     ClusterSnapshot,
@@ -39,6 +42,40 @@ def test_vector_b() -> None:
         "next j1 to B: 790 s"
     )
     assert decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).moves == ()
+
+
+def test_a_move_has_the_forecast_of_its_jobs_own_end() -> None:
+    found = decide(snapshot(PAIR, equal_jobs("A", "A", "A", "A")))
+    assert found.forecasts_s["j0"] == pytest.approx(-190)
+    assert set(found.forecasts_s) == {move.job for move in found.moves}
+
+
+def test_alternatives_say_which_rule_refused_each_node() -> None:
+    nodes = [node("A"), node("B"), node("C"), node("D", 1.0), node("E", 1.0)]
+    jobs = [replace(one, floor_cores=2.0) for one in equal_jobs("A", "A", "A", "A", "C", "C", "C")]
+    found = decide(snapshot(nodes, jobs))
+    assert found.moves[0] == Move("j0", "B")
+    floor = "the job's floor is 2.00 cores, the node has 1.00"
+    assert [one.node for one in found.alternatives["j0"]] == ["C", "D", "E"]
+    kept, *full = found.alternatives["j0"]
+    # Sums 1600 + 900 -> 900 + 1190 + 403.3; the end 400 -> 403.3.
+    gain_s = pytest.approx(6.67 - 10, abs=0.01)
+    assert kept == Alternative("C", "gains -3 s, needs more than 20 s", gain_s)
+    assert full == [Alternative("D", floor), Alternative("E", floor)]
+    # Of one that stays the best move is among them, and where none fits the nodes that lack room.
+    stays = decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).alternatives["j0"]
+    assert [(one.node, (one.gain_s or 0) < 0) for one in stays] == [("B", True)]
+    tight = [replace(one, floor_cores=2.0) for one in equal_jobs("A", "A")]
+    found = decide(snapshot([node("A"), *[node(f"n{index}", 1.0) for index in range(9)]], tight))
+    assert len(found.alternatives["j0"]) == ALTERNATIVES_MAX
+    assert {one.refused for one in found.alternatives["j0"]} == {floor}
+
+
+def test_a_gain_beyond_all_bounds_is_not_told() -> None:
+    jobs = [replace(one, weight=100.0, pause_s=1e99) for one in equal_jobs("A", "A")]
+    asked = ask(load("adaptive"), snapshot(PAIR, jobs), None)
+    assert asked.failure is None
+    assert {one.gain_s for one in asked.decision.alternatives["j0"]} == {None}
 
 
 def test_bold_moves_need_only_a_gain() -> None:
