@@ -13,16 +13,13 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from dlsched.api.reading import read
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Status
 from dlsched.api.why_schema import Explanation
 from dlsched.model.errors import DaemonUnavailable, NotNow, Refused
-
-if TYPE_CHECKING:
-    from dlsched.api.cluster_schema import ClusterAnswer
 
 RELEASE_S = 90.0
 """The daemon waits for the engine before it reports on each container."""
@@ -76,12 +73,6 @@ class Daemon:
     def explain(self, job: str, limit: int) -> Explanation:
         """`why`, parsed; raises SchemaMismatch."""
         return read(Explanation, self.why(job, limit))
-
-    def cluster(self) -> ClusterAnswer:
-        """What a cluster's controller on that host last reported. Raises SchemaMismatch."""
-        from dlsched.api.cluster_schema import ClusterAnswer  # `ps` starts without
-
-        return read(ClusterAnswer, self._reading.ask("GET", "/v1/cluster"))
 
     def jobs(self, read_s: float = ANSWER_S) -> dict[str, Any]:
         """Node, engine, jobs and rejected files, as JSON."""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.api.client import Daemon
 from dlsched.api.cluster import cluster_answer
-from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.api.reading import as_json
+from dlsched.api.cluster_schema import ClusterAnswer, ClusterStatus
+from dlsched.api.reading import as_json, read
 from dlsched.cluster.status import UnreadableStatus
 from dlsched.store.journal.minutes import wall_s
 from tests.api.conftest import client_of, serving
@@ -40,8 +39,8 @@ class Unreadable(FakeSource):
 def test_a_client_reads_the_answer(tmp_path: Path, known: bool) -> None:
     source = FakeSource(example_report())
     source.cluster_status = example() if known else None
-    with serving(tmp_path, source):
-        answer = Daemon(tmp_path).cluster()
+    with serving(tmp_path, source) as server, client_of(server.status_path) as client:
+        answer = read(ClusterAnswer, client.get("/v1/cluster").json())
     assert answer.cluster == source.cluster_status
     assert (answer.written_age_s is not None) is known
 

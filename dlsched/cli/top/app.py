@@ -20,18 +20,15 @@ from dlsched.cli.output import one_line
 from dlsched.cli.top.asked import Asked, Sheet
 from dlsched.cli.top.feed import Feed, View
 from dlsched.cli.top.table import ORDERS, JobTable, ordered
-from dlsched.cli.top.texts import Load, cluster_of, log_of, node_text, why_of
+from dlsched.cli.top.texts import Load, gpus_of, log_of, node_text, why_of
 from dlsched.model.units import counted
 
 WHY_S = 3.0
-"""The page of the selected job is asked for again so often."""
+"""The page of the selected job, and that of the GPUs, is asked for again so often."""
 
 LOG_S = 2.0
 """A log that is shown is asked for again so often. It is not followed: a silent job would hold one
 of the daemon's 32 places for it."""
-
-CLUSTER_S = 3.0
-"""The cluster that is shown is asked for again so often."""
 
 LOW_ROWS = 20
 """On a lower terminal the table has all the room; Enter shows the page of the job."""
@@ -39,11 +36,8 @@ LOW_ROWS = 20
 MOST_OF_TABLE = "50%"
 """Height of the table at most, while the page of the selected job is below it."""
 
-FOOTER_COLUMNS = 66
+FOOTER_COLUMNS = 58
 """On a narrower terminal the keys stand closer, so that there is room for how to leave."""
-
-NODES_COLUMNS = 9
-"""Of the key for a cluster's nodes."""
 
 _HELP = """\
 up, down, k, j    select a job; the cursor stays on it wherever its row goes
@@ -52,9 +46,7 @@ w, Enter          the whole page of `dlsched why`, of the selected job
 l                 the last lines of its output, if you may read them
 /                 show only jobs with a text in their name or state; Esc ends it
 s                 sort: worst first, by name, by CPU
-g                 GPUs of the node, and of each job
-n                 nodes, jobs and queue of the cluster, on its managers
-p                 pause what is shown, and go on
+g                 GPUs of the node, and who holds them
 q                 quit; in a page like this one: back
 
 Worst first: failed or diverged; more than 10 % above the target; blind or
@@ -78,7 +70,6 @@ class Top(App[None]):
     CSS = """
     #node, #news { width: 100%; height: auto; }
     #node { max-height: 40%; background: $panel; }
-    #node.gpus { max-height: 70%; }
     #news.late { background: $error; color: $text; text-style: bold; }
     #why { height: 1fr; border-top: solid $primary; border-title-align: left; }
     #wanted { display: none; border: none; height: 1; padding: 0; background: $panel; }
@@ -89,11 +80,8 @@ class Top(App[None]):
         Binding("slash", "wanted", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
         Binding("g", "gpus", "GPUs"),
-        Binding("p", "pause", "Pause"),
         Binding("question_mark", "explain", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
-        # The last one has no room on the narrowest terminal.
-        Binding("n", "nodes", "Nodes"),
         Binding("escape", "all", show=False),
     ]
 
@@ -102,14 +90,10 @@ class Top(App[None]):
             self.view = view
             super().__init__()
 
-    def __init__(self, feed: Feed, *, of_cluster: bool = False) -> None:
-        """`of_cluster`: a cluster's controller has run on this host."""
+    def __init__(self, feed: Feed) -> None:
         super().__init__()
-        self._feed, self._of_cluster = feed, of_cluster
+        self._feed = feed
         self._view: View | None = None
-        self._waiting: View | None = None
-        """The last one while paused."""
-        self._paused = False
         self._order = ORDERS[0]
         self._wanted = ""
         self._began_s = monotonic()
@@ -150,14 +134,10 @@ class Top(App[None]):
         self.why.display = self.size.height >= LOW_ROWS
         # The jobs have the room that they need, up to this; the page of the selected one the rest.
         self.table.styles.max_height = MOST_OF_TABLE if self.why.display else "100%"
-        needed = FOOTER_COLUMNS + NODES_COLUMNS * self._of_cluster
-        self.query_one(Footer).compact = self.size.width < needed
+        self.query_one(Footer).compact = self.size.width < FOOTER_COLUMNS
         self.call_after_refresh(self._draw)
 
     def on_top__news(self, news: _News) -> None:
-        if self._paused:
-            self._waiting = news.view
-            return
         self._view = news.view
         self._draw()
 
@@ -167,24 +147,21 @@ class Top(App[None]):
         view = self._view
         if view is None:
             return
-        self._node.set_class(self.table.with_gpus, "gpus")
-        self._node.update(node_text(view, self.size.width, with_gpus=self.table.with_gpus))
+        self._node.update(node_text(view, self.size.width))
         jobs = ordered(view, self._order, self._wanted)
         self.table.empty = (
             f"no job has {self._wanted!r} in its name or state"
             if view.status.jobs
             else "no jobs yet: `dlsched submit FILE` adds one"
         )
-        numbers = {gpu.uuid: gpu.index for gpu in view.status.node.gpus}
-        self.table.show(jobs, view.trends, numbers)
+        self.table.show(jobs, view.trends)
         self._say()
 
     def _say(self) -> None:
         """What is shown, of when; or since when there is no news."""
         bar, view = self._news, self._view
-        latest = self._waiting or view
-        silent_s = monotonic() - self._began_s if latest is None else latest.silence(monotonic())
-        late = silent_s is not None and (latest is not None or self._feed.problem is not None)
+        silent_s = monotonic() - self._began_s if view is None else view.silence(monotonic())
+        late = silent_s is not None and (view is not None or self._feed.problem is not None)
         bar.set_class(late, "late")
         if self.table.dimmed != late:
             self.table.dimmed = late
@@ -205,7 +182,6 @@ class Top(App[None]):
         jobs = counted(count, "job")
         parts = [jobs if shown is None else f"{shown} of {jobs} with {self._wanted!r} (Esc: all)"]
         parts += [self._order, _clock(view)]
-        parts += ["PAUSED (p: go on)"] if self._paused else []
         return " | ".join(parts)
 
     # ------------------------------------------------------------------ keys
@@ -235,21 +211,7 @@ class Top(App[None]):
         self._draw()
 
     def action_gpus(self) -> None:
-        self.table.with_gpus = not self.table.with_gpus
-        self._draw()
-
-    def action_nodes(self) -> None:
-        self.push_screen(Sheet("cluster", partial(cluster_of, self._feed.daemon), CLUSTER_S))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether the key does something here, and is on the screen."""
-        return self._of_cluster if action == "nodes" else super().check_action(action, parameters)
-
-    def action_pause(self) -> None:
-        self._paused = self.why.paused = not self._paused
-        if self._waiting is not None:
-            self._view, self._waiting = self._waiting, None
-        self._draw()
+        self.push_screen(Sheet("GPUs", partial(gpus_of, self._feed.daemon), WHY_S))
 
     def action_wanted(self) -> None:
         wanted = self.query_one("#wanted", Input)

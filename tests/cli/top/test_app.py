@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.text import Text
@@ -13,14 +12,12 @@ from textual.widgets import Input
 
 from dlsched.api.client import Daemon
 from dlsched.cli.top import app as app_module
-from dlsched.cli.top.command import _of_cluster
 from dlsched.cli.top.texts import NOTES_MAX
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import Refused
 from dlsched.model.state import JobState
 from tests.cli.top.conftest import Play, Shown, view_of
-from tests.cluster_status import example
-from tests.status_source import FakeSource, example_report, gpu_report, job, report_of
+from tests.status_source import FakeSource, example_report, job, report_of
 
 pytestmark = [pytest.mark.timed, pytest.mark.anyio]
 
@@ -116,30 +113,6 @@ async def test_s_sorts_by_target_name_and_cpu(play: Play) -> None:
         await top.shows("3 jobs | worst first")
 
 
-async def test_g_shows_and_hides_the_gpus(play: Play) -> None:
-    async with play(view_of(gpu_report()), size=(120, 40)) as top:
-        assert not any("GPU MEMORY" in line for line in top.lines)
-        await top.press("g")
-        await top.shows("GPU    SHARE   USED  GPU MEMORY")
-        top.give(view_of(jobs_report("a")))
-        await top.shows("this node has no GPUs")
-        await top.press("g")
-        await top.until(lambda: not any("GPU" in line for line in top.lines[:-1]))
-
-
-async def test_paused_nothing_moves_and_then_the_last_is_shown(play: Play) -> None:
-    async with play(view_of(jobs_report("a"))) as top:
-        await top.press("p")
-        await top.shows("PAUSED (p: go on)")
-        top.give(view_of(jobs_report("b")))
-        top.give(view_of(jobs_report("c")))
-        await top.pause()
-        assert top.names == ["a"]
-        await top.press("p")
-        await top.becomes(lambda: top.names, ["c"])
-        await top.until(lambda: not any("PAUSED" in line for line in top.lines))
-
-
 async def test_no_news_is_said_with_its_reason_and_the_old_is_kept(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +131,7 @@ async def test_no_news_is_said_with_its_reason_and_the_old_is_kept(
 async def test_before_the_first_cycle_it_waits(play: Play) -> None:
     async with play() as top:
         await top.shows("waiting for the daemon's first cycle")
-        await top.press("s", "g", "w", "l", "down", "p", "p")
+        await top.press("s", "g", "q", "w", "l", "down")
         top.feed.problem = "gone\x1b[2J"
         await top.shows("no news for ")
         await top.shows("s; gone")
@@ -177,46 +150,6 @@ async def test_the_whole_page_and_the_help_open_and_close(play: Play) -> None:
         await top.shows("Nothing is changed from here")
         await top.press("q")
         await top.shows("8 jobs | worst first")
-
-
-@pytest.mark.long
-async def test_n_shows_the_cluster_on_a_manager(play: Play, daemon: FakeSource) -> None:
-    status = example()
-    hostile = tuple(replace(one, why=HOSTILE) for one in status.jobs)
-    daemon.cluster_status = replace(status, alarms=(HOSTILE,), jobs=hostile)
-    async with play(view_of(jobs_report("a")), of_cluster=True) as top:
-        await top.keys_show(lambda line: "n Nodes" in line)
-        await top.press("n")
-        await top.shows("4 nodes, 1 job, 1 waiting; policy adaptive")
-        assert not ESCAPES & set("".join(top.lines))
-        daemon.cluster_status = None
-        await top.press("q")
-        await top.shows("1 job | worst first")
-        await top.press("n")
-        await top.shows("no controller of a cluster has run on this host")
-
-
-async def test_without_a_cluster_n_does_nothing(play: Play, daemon: FakeSource) -> None:
-    daemon.cluster_status = example()
-    async with play(view_of(jobs_report("a"))) as top:
-        await top.keys_show(lambda line: "Quit" in line and "Nodes" not in line)
-        await top.press("n")
-        await top.pause()
-        assert len(top.app.screen_stack) == 1
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_the_command_learns_of_the_cluster(
-    daemon: FakeSource, folders: Path, monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
-    daemon.cluster_status = example() if known else None
-    assert _of_cluster(Daemon(folders / "run")) is known
-
-    def refuse(self: Daemon) -> None:
-        raise Refused(503, "cluster.json: not the status of a cluster")
-
-    monkeypatch.setattr(Daemon, "cluster", refuse)
-    assert not _of_cluster(Daemon(folders / "run")), "it is unreadable"
 
 
 class Log:
@@ -289,11 +222,8 @@ async def test_a_low_terminal_is_for_the_jobs(play: Play) -> None:
 @pytest.mark.parametrize("width", [30, 60, 80, 100, 140, 200])
 async def test_each_width_shows_names_targets_and_how_to_leave(play: Play, width: int) -> None:
     async with play(EXAMPLE, size=(width, 50)) as top:
-        for _ in range(2):
-            await top.becomes(lambda: len(top.names), 8)
-            assert max(map(len, top.lines)) <= width
-            await top.press("g")
-            await top.pause()
+        await top.becomes(lambda: len(top.names), 8)
+        assert max(map(len, top.lines)) <= width
         if width >= 60:
             await top.shows("81.7 ms / 50 ms  LATE +63%")
             await top.keys_show(lambda line: line.endswith("q Quit"))  # so all keys are there
@@ -304,12 +234,6 @@ async def test_many_alarms_leave_room_for_jobs(play: Play) -> None:
     async with play(view_of(report)) as top:
         await top.shows(f"and {50 - NOTES_MAX} more lines: `dlsched ps`")
         await top.until(lambda: len(top.names) >= 8)
-
-
-@pytest.mark.parametrize("columns", [60, 66, 74, 75])
-async def test_on_a_manager_the_key_that_leaves_has_room_too(play: Play, columns: int) -> None:
-    async with play(EXAMPLE, size=(columns, 24), of_cluster=True) as top:
-        await top.keys_show(lambda line: "q Quit" in line and ("n Nodes" in line) is (columns > 60))
 
 
 async def test_the_newest_of_why_is_shown_and_few_jobs_leave_it_the_room(
