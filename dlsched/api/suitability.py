@@ -1,23 +1,14 @@
-"""Whether a running node suits a job: what it lacks, and doubts about the target."""
+"""What a running node lacks for a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from dlsched.api.schema import (
-    AccuracyTargetStatus,
-    ForecastStatus,
-    GpuStatus,
-    JobStatus,
-    LatencyTargetStatus,
-    NodeStatus,
-)
+from dlsched.api.schema import GpuStatus, NodeStatus
 from dlsched.config.yaml import Path as Place
 from dlsched.control.gpus.placement import is_model, kinds_text
-from dlsched.estimate.evaluations import reaches
-from dlsched.model.forecast import ForecastKind
-from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
-from dlsched.model.units import exceeds, render_bytes, render_cores, render_seconds, shown
+from dlsched.model.spec import JobSpec
+from dlsched.model.units import exceeds, render_bytes, render_cores, shown
 
 
 def lacks(spec: JobSpec, node: NodeStatus) -> Iterator[tuple[Place, str]]:
@@ -57,49 +48,3 @@ def _lacks_gpus(spec: JobSpec, gpus: list[GpuStatus]) -> Iterator[tuple[Place, s
 def _counted(gpus: list[GpuStatus]) -> str:
     kinds = kinds_text((gpu.model, gpu.memory_bytes) for gpu in gpus)
     return f": {kinds}" if kinds else ""
-
-
-def doubts(spec: JobSpec, jobs: Iterable[JobStatus]) -> Iterator[str]:
-    """Doubts about the job's target, from forecasts for the running job of that name. None if that
-    has another kind of target."""
-    job = next((job for job in jobs if job.name == spec.name), None)
-    for forecast in () if job is None else job.outlook:
-        before = None if job is None else job.target
-        if isinstance(spec.target, LatencyTarget) and isinstance(before, LatencyTargetStatus):
-            if forecast.tier == "latency":
-                yield from _latency_doubts(spec, spec.target, before, forecast)
-        elif isinstance(spec.target, AccuracyTarget) and isinstance(before, AccuracyTargetStatus):
-            yield from _tier_doubts(spec.target, before, forecast)
-
-
-def _latency_doubts(
-    spec: JobSpec, target: LatencyTarget, before: LatencyTargetStatus, forecast: ForecastStatus
-) -> Iterator[str]:
-    """For the same quantile. `needs_cores` holds for that latency and shorter ones."""
-    if before.quantile != target.quantile:
-        return
-    best_s, needs_cores = forecast.best, forecast.needs_cores
-    ceiling_cores = spec.bounds.ceiling_cores
-    if forecast.kind == ForecastKind.IMPOSSIBLE and best_s is not None and target.seconds < best_s:
-        asked = render_seconds(target.seconds)
-        yield (
-            f"target.latency: {asked}; the job reaches {render_seconds(best_s)} at best as it runs "
-            "now"
-        )
-    elif needs_cores is None or ceiling_cores is None or target.seconds > before.seconds:
-        return
-    elif ceiling_cores < needs_cores:
-        needs = f"the job's target needs {render_cores(needs_cores)} as it runs now"
-        yield f"cpus.max: {render_cores(ceiling_cores)}, {needs}"
-
-
-def _tier_doubts(
-    target: AccuracyTarget, before: AccuracyTargetStatus, forecast: ForecastStatus
-) -> Iterator[str]:
-    best, tier = forecast.best, forecast.tier
-    asked = {"deliver": target.deliver, "finish": target.finish}.get(tier)
-    short = forecast.kind in (ForecastKind.IMPOSSIBLE, ForecastKind.UNLIKELY)
-    if before.metric != target.metric or not short or best is None:
-        return
-    if asked is not None and not reaches(target, asked, best):
-        yield f"target.{tier}: {asked:g}; {best:.4g} at best is expected as the job runs now"

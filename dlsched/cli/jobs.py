@@ -43,9 +43,7 @@ def check(
     """Check job files and show every problem as FILE:LINE:COLUMN: path: what. FILE - is standard
     input.
 
-    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon. For a
-    job that runs already, --node also shows why its target is hard to meet: the best latency that
-    this node has reached, or the cores that the job needs.
+    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon.
 
     \b
     Examples:
@@ -60,14 +58,12 @@ def check(
     if output == "json":
         print_json([_as_json(*one) for one in checked])
     else:
-        for file, spec, problems, doubted in checked:
+        for file, spec, problems in checked:
             if spec is not None:
                 print_text(f"{_name(file)}: ok, job {spec.name}")
             for problem in problems:
                 say(str(problem))
-            for doubt in doubted:
-                say(f"{_name(file)}: {doubt}")
-    if any(problems for _, _, problems, _ in checked):
+    if any(problems for _, _, problems in checked):
         ctx.exit(2)
 
 
@@ -116,8 +112,7 @@ def submit(
 
     A file of the same name is replaced, and the job changes while it runs where that is possible.
     If the folder has a subfolder of your name that you own, the file goes there. A job that wants
-    more cores, memory or GPUs than the running daemon's node has is refused. For a job that runs
-    already, it is shown why its target is hard to meet.
+    more cores, memory or GPUs than the running daemon's node has is refused.
 
     With --cluster the folder is that of the setting cluster.watch, on a manager of the cluster. A
     name that another file or manager has, an env_file, and a file that is too long are refused.
@@ -145,8 +140,6 @@ def submit(
     presets = load_presets(settings.presets)
     spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status), presets)
     print_text(str(folder / file.name))
-    for doubt in _doubts(spec, status):
-        say(f"{file.name}: {doubt}")
     if start:
         _start(spec.name, settings)
 
@@ -210,8 +203,8 @@ def _start(job: str, settings: Settings) -> None:
 
 def _checked(
     file: Path, status: Status | None, presets: Presets
-) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
-    """The job or its problems, and doubts about its target."""
+) -> tuple[JobSpec | None, tuple[Problem, ...]]:
+    """The job or its problems."""
     from dlsched.config.job import env_file_reader, parse_spec
 
     beside = env_file_reader(file.parent)
@@ -220,20 +213,14 @@ def _checked(
             _read(file), _name(file), beside, lambda spec: _lacks(spec, status), presets
         )
     except SpecError as error:
-        return None, error.problems, ()
-    return spec, (), tuple(_doubts(spec, status))
+        return None, error.problems
+    return spec, ()
 
 
 def _lacks(spec: JobSpec, status: Status | None) -> Iterable[tuple[Place, str]]:
     from dlsched.api.suitability import lacks
 
     return () if status is None else lacks(spec, status.node)
-
-
-def _doubts(spec: JobSpec, status: Status | None) -> Iterable[str]:
-    from dlsched.api.suitability import doubts
-
-    return () if status is None else doubts(spec, status.jobs)
 
 
 def _read(file: Path) -> str:
@@ -255,14 +242,11 @@ def _name(file: Path) -> str:
     return "<stdin>" if file == _STDIN else str(file)
 
 
-def _as_json(
-    file: Path, spec: JobSpec | None, problems: tuple[Problem, ...], doubted: tuple[str, ...]
-) -> dict[str, Any]:
+def _as_json(file: Path, spec: JobSpec | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
     from dlsched.api.reading import as_json
 
     return {
         "file": _name(file),
         "job": None if spec is None else spec.name,
         "problems": [as_json(problem) for problem in problems],
-        "doubts": list(doubted),
     }

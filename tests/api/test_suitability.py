@@ -1,4 +1,4 @@
-"""What a node can never give a job, and what its forecasts say against the job's target."""
+"""What a node can never give a job."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.api.schema import JobStatus
-from dlsched.api.status import job_status, node_status
-from dlsched.api.suitability import doubts, lacks
+from dlsched.api.status import node_status
+from dlsched.api.suitability import lacks
 from dlsched.config.job import parse_spec
 from dlsched.model.errors import SpecError
-from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, Target
-from tests.status_source import NOW_S, P95_50MS, example_report, gpu_report, job
+from tests.status_source import example_report, gpu_report
 
 HOST = node_status(example_report()).node
 (_GPU, *_) = node_status(gpu_report()).node.gpus
@@ -79,56 +76,3 @@ def test_a_floor_above_what_the_node_has_is_refused(keys: str, problem: str | No
     with pytest.raises(SpecError) as caught:
         parse_spec(text, "a.yaml", None, lambda spec: lacks(spec, HOST))
     assert str(caught.value) == f"a.yaml:{problem}"
-
-
-UNTIL_97 = AccuracyTarget("accuracy", 0.9, 0.97)
-
-
-def row(target: Target, forecast: Forecast) -> JobStatus:
-    return job_status(job("job-a", target=target), NOW_S, (forecast,))
-
-
-SLOW = row(P95_50MS, Forecast(ForecastKind.IMPOSSIBLE, "latency", best=0.064))
-GREEDY = row(P95_50MS, Forecast(ForecastKind.CROWDED, "latency", needs_cores=1.4))
-FLAT = row(UNTIL_97, Forecast(ForecastKind.IMPOSSIBLE, "finish", best=0.952))
-ASKS = "target: {latency: 50ms, quantile: p95}"
-LEARNS = "target: {metric: accuracy, deliver: 0.9, finish: %s}"
-
-
-@pytest.mark.parametrize(
-    ("keys", "there", "doubted"),
-    [
-        (ASKS, SLOW, ["target.latency: 50 ms; the job reaches 64 ms at best as it runs now"]),
-        ("target: {latency: 65ms, quantile: p95}", SLOW, []),
-        ("target: {latency: 50ms}", SLOW, []),
-        (
-            f"{ASKS}\ncpus: {{max: 1}}",
-            GREEDY,
-            ["cpus.max: 1 core, the job's target needs 1.4 cores as it runs now"],
-        ),
-        (f"{ASKS}\ncpus: {{max: 1.5}}", GREEDY, []),
-        (ASKS, GREEDY, []),
-        ("target: {latency: 80ms, quantile: p95}\ncpus: {max: 1}", GREEDY, []),
-        (
-            LEARNS % 0.97,
-            FLAT,
-            ["target.finish: 0.97; 0.952 at best is expected as the job runs now"],
-        ),
-        (
-            LEARNS % 0.97,
-            row(UNTIL_97, Forecast(ForecastKind.UNLIKELY, "finish", best=0.952)),
-            ["target.finish: 0.97; 0.952 at best is expected as the job runs now"],
-        ),
-        (LEARNS % 0.95, FLAT, []),
-        (LEARNS % 0.97, replace(FLAT, name="job-b"), []),
-        (LEARNS % 0.97, replace(FLAT, target=None), []),
-        (LEARNS % 0.97, SLOW, []),
-        (ASKS, FLAT, []),
-        ("weight: 2", SLOW, []),
-    ],
-)
-def test_what_is_expected_of_the_running_job_speaks_against_its_target(
-    keys: str, there: JobStatus, doubted: list[str]
-) -> None:
-    spec = parse_spec(f"name: job-a\nimage: a\n{keys}\n", "a.yaml")
-    assert list(doubts(spec, [replace(SLOW, name="job-z"), there])) == doubted

@@ -12,7 +12,6 @@ import pytest
 
 from dlsched.cli import jobs
 from dlsched.model.facts import GpuFact
-from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.state import Ended, GpuView
 from dlsched.store.jobs import ended_records
 from tests.cli.conftest import Program
@@ -229,29 +228,3 @@ def test_more_gpus_than_the_node_has_are_refused(
 def test_without_a_daemon_nobody_knows_the_node(program: Program, greedy: Path) -> None:
     assert program("submit", str(greedy)).exit_code == 0
     assert program("check", "--node", str(greedy)).exit_code == 3
-
-
-@pytest.fixture
-def slow(daemon: FakeSource, tmp_path: Path) -> Path:
-    """The file of a job that the daemon's node brings to 64 ms at best."""
-    assert daemon.report is not None
-    outlook = Forecast(ForecastKind.IMPOSSIBLE, "latency", best=0.064)
-    daemon.report = replace(daemon.report, outlooks={"digits-vgg": (outlook,)})
-    path = tmp_path / "vgg.yaml"
-    path.write_text(RIGHT.replace("queued", "digits-vgg"))
-    return path
-
-
-@pytest.mark.timed
-def test_what_speaks_against_a_running_jobs_target_is_told_and_refuses_nothing(
-    program: Program, slow: Path, folders: Path
-) -> None:
-    doubt = "target.latency: 50 ms; the job reaches 64 ms at best as it runs now"
-    assert program("check", str(slow)).stderr == ""
-    checked = program("check", "--node", str(slow))
-    assert (checked.exit_code, checked.stderr) == (0, f"{slow}: {doubt}\n")
-    (told,) = json.loads(program("check", "--node", "-o", "json", str(slow)).stdout)
-    assert (told["problems"], told["doubts"]) == ([], [doubt])
-    put = program("submit", str(slow))
-    assert (put.exit_code, put.stderr) == (0, f"vgg.yaml: {doubt}\n")
-    assert (folders / "jobs.d" / "vgg.yaml").exists()
