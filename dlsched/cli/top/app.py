@@ -59,7 +59,7 @@ MEASURED: of a service the latency of its requests of the last 30 s (setting
 TREND: measured latency over target, 15 s a column, 5 minutes. The scale is
 from 0.5 to 1.5, the same for all jobs: in the lower half the target is met.
 
-Nothing is changed from here: `dlsched help` lists the commands that do.
+Nothing is changed from here: `dlsched --help` lists the commands that do.
 """
 
 
