@@ -33,11 +33,6 @@ HISTORY_S = 40.0
 SILENT_S = 45.0
 """Timeout of the stream, which sends at least a comment every 15 seconds."""
 
-_UNITS = tuple(
-    Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib")
-)
-"""Where units are installed."""
-
 _NOT_NOW = 503
 """HTTP's Service Unavailable."""
 
@@ -218,7 +213,8 @@ class _Endpoint:
             ) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise DaemonUnavailable(
-                f"no daemon answers on {self.path}; start it with `{_start(self.path.parent)}`"
+                f"no daemon answers on {self.path}; start it with `systemctl start "
+                "dlsched` or `dlsched run`"
             ) from error
         except (OSError, ValueError) as error:
             raise DaemonUnavailable(
@@ -266,14 +262,6 @@ def _exactly(answer: BinaryIO, size: int) -> bytes:
             raise _NoHttp("the answer ends too early")
         size -= len(parts[-1])
     return b"".join(parts)
-
-
-def _start(run_dir: Path) -> str:
-    """The command that starts a daemon there: a unit's is in the default directory."""
-    from dlsched.config.settings_file import RUN_DIR, UNIT
-
-    unit = run_dir == RUN_DIR and any((one / UNIT).exists() for one in _UNITS)
-    return "systemctl start dlsched" if unit else "dlsched run"
 
 
 def _remedy(path: Path) -> str:

@@ -13,7 +13,6 @@ import pytest
 
 from dlsched.api import client
 from dlsched.api.client import Daemon
-from dlsched.config import settings_file
 from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.api.conftest import serving
 
@@ -24,24 +23,6 @@ def test_nobody_answers(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     with pytest.raises(DaemonUnavailable, match=f"no daemon answers on {path}; start it with"):
         Daemon(tmp_path).jobs()
-
-
-def test_where_its_unit_is_installed_that_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "_UNITS", (tmp_path / "units",))
-    monkeypatch.setattr(settings_file, "RUN_DIR", tmp_path)
-
-    def line(run_dir: Path) -> str:
-        with pytest.raises(DaemonUnavailable) as caught:
-            Daemon(run_dir).jobs()
-        return str(caught.value)
-
-    assert line(tmp_path).endswith("; start it with `dlsched run`")
-    (tmp_path / "units").mkdir()
-    (tmp_path / "units" / "dlsched.service").touch()
-    assert line(tmp_path).endswith("; start it with `systemctl start dlsched`")
-    assert line(tmp_path / "units").endswith("; start it with `dlsched run`")
 
 
 def test_a_socket_left_by_a_dead_daemon_is_nobody(tmp_path: Path) -> None:

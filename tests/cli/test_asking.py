@@ -32,7 +32,8 @@ def test_without_a_daemon_is_one_line_and_3(program: Program, folders: Path, wor
     result = program(*words.split())
     assert (result.exit_code, result.stdout) == (3, "")
     socket = f"{folders}/run/{'control' if words == 'stop x' else 'status'}.sock"
-    assert result.stderr == f"error: no daemon answers on {socket}; start it with `dlsched run`\n"
+    start = "start it with `systemctl start dlsched` or `dlsched run`"
+    assert result.stderr == f"error: no daemon answers on {socket}; {start}\n"
 
 
 def test_limits_that_a_killed_daemon_left_are_named_with_the_remedy(
