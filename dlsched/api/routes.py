@@ -46,12 +46,6 @@ from dlsched.store.journal.minutes import wall_s
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
 
-ADOPTIONS_MAX = 8
-"""Limit of concurrent adoptions and drops. Each takes a thread while the engine answers."""
-
-BODY_BYTES = 64 << 10
-"""Limit of a request's body: `adopt` sends at most 64 labels of 256 characters."""
-
 FIRST_CHUNK_S = 1.0
 """Maximum wait for an error of the log's reader before the answer begins."""
 
@@ -111,7 +105,6 @@ class _Routes:
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
             lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
         )
-        self._adoptions = threading.BoundedSemaphore(ADOPTIONS_MAX)
 
     async def metrics(self, _request: Request) -> Response:
         totals = self._source.totals()
@@ -241,8 +234,10 @@ class _Routes:
         return _Json(await run_in_threadpool(self._source.found))
 
     async def adopt(self, request: Request) -> Response:
-        body = await _labels(request)
-        return await self._container(request, lambda name: self._source.adopt(name, body))
+        labels = labels_in_body(await request.body())
+        if labels is None:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+        return await self._container(request, lambda name: self._source.adopt(name, labels))
 
     async def drop(self, request: Request) -> Response:
         return await self._container(request, self._source.drop)
@@ -275,20 +270,12 @@ class _Routes:
         self, request: Request, change: Callable[[str], Mapping[str, object]]
     ) -> Response:
         name = request.path_params["name"]
-        if not self._adoptions.acquire(blocking=False):
-            raise HTTPException(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{ADOPTIONS_MAX} containers are being adopted or dropped already, the most at "
-                "a time",
-            )
         try:
             return _Json(await run_in_threadpool(change, name))
         except KeyError:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, f"no container {name[:80]!r}; `docker ps` lists them"
             ) from None
-        finally:
-            self._adoptions.release()
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
@@ -326,21 +313,6 @@ def _no_cycle(source: StatusSource) -> HTTPException:
     failure = source.failure()
     detail = "the first cycle is not done yet" + (f": {failure}" if failure else "")
     return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-
-
-async def _labels(request: Request) -> dict[str, str]:
-    """The request's body: {"labels": {NAME: VALUE}}, at most `BODY_BYTES`."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES:
-            raise HTTPException(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {BODY_BYTES} bytes"
-            )
-    labels = labels_in_body(body)
-    if labels is None:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
-    return labels
 
 
 def labels_in_body(body: bytes) -> dict[str, str] | None:

@@ -25,7 +25,6 @@ from dlsched.api.schema import (
     LatencyTargetStatus,
     LogStatus,
     NodeStatus,
-    RejectedStatus,
     SidecarStatus,
     Status,
     TiersStatus,
@@ -89,9 +88,7 @@ def node_status(report: CycleReport) -> Status:
         ),
         node=node_of(snapshot),
         alarms=tuple(report.alarms),
-        rejected=tuple(
-            RejectedStatus(one.file, one.job, tuple(one.problems)) for one in report.rejected
-        ),
+        rejected=tuple(report.rejected),
         jobs=tuple(
             job_status(job, snapshot.now_s, report.outlooks.get(job.name, ()))
             for job in snapshot.jobs
