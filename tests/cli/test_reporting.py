@@ -183,7 +183,7 @@ def test_hostile_text_is_shown_and_nothing_more(program: Program, folders: Path)
         ("nowhere.db", "error: nowhere.db: no such journal"),
         ("/dev/null", "error: /dev/null: not a file"),
         ("--html nowhere/page.html", "no folder nowhere"),
-        ("--html .", ". is not a regular file: the file is not replaced"),
+        ("--html .", ". is not a regular file: it is not replaced"),
     ],
 )
 def test_wrong_words_say_what_is_wrong(
@@ -195,19 +195,16 @@ def test_wrong_words_say_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda place, _: os.mkfifo(place), "not a regular file"),
-        (lambda place, other: place.symlink_to(other), "a link"),
-        (lambda place, _: place.symlink_to("absent"), "a link"),
+        lambda place, _: os.mkfifo(place),
+        lambda place, other: place.symlink_to(other),
+        lambda place, _: place.symlink_to("absent"),
     ],
+    ids=["FIFO", "link", "broken link"],
 )
 def test_what_is_no_file_is_not_replaced(
-    program: Program,
-    journal: Path,
-    tmp_path: Path,
-    make: Callable[[Path, Path], None],
-    message: str,
+    program: Program, journal: Path, tmp_path: Path, make: Callable[[Path, Path], None]
 ) -> None:
     other, place = tmp_path / "other", tmp_path / "page.html"
     other.write_text("mine")
@@ -215,7 +212,7 @@ def test_what_is_no_file_is_not_replaced(
     before = place.lstat().st_ino
     result = program("report", "--html", str(place))
     assert result.exit_code == 2
-    assert f"is {message}: the file is not replaced" in result.stderr
+    assert "is not a regular file: it is not replaced" in result.stderr
     assert (place.lstat().st_ino, other.read_text()) == (before, "mine")
 
 
