@@ -25,14 +25,6 @@ def test_nobody_answers(tmp_path: Path) -> None:
         Daemon(tmp_path).jobs()
 
 
-def test_a_socket_left_by_a_dead_daemon_is_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "status.sock"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
-    with pytest.raises(DaemonUnavailable, match="no daemon answers"):
-        Daemon(tmp_path).jobs()
-
-
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
     """A folder that this process may not enter; root is made somebody else meanwhile."""

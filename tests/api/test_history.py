@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from dlsched.api.history_schema import History
 from dlsched.api.reading import read
 from dlsched.api.server import ApiServer
 from dlsched.api.usage_schema import UsageStatus
-from dlsched.model.errors import DaemonUnavailable, Refused
+from dlsched.model.errors import Refused
 from dlsched.store.journal.history import Curves, Range, read_curves
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
@@ -180,13 +179,6 @@ def test_a_journal_that_is_not_there_or_damaged_is_one_line(
     assert (status, text.startswith(f"{source.journal}: ")) == (503, True)
 
 
-def test_history_is_only_read(server: ApiServer, daemon: Daemon) -> None:
-    for endpoint, status in ((daemon._status, 403), (daemon._control, 405)):
-        with pytest.raises(Refused) as caught:
-            endpoint.ask("POST", "/v1/history")
-        assert caught.value.status == status
-
-
 class Held:
     """A source whose reading takes until it is let go, and notices when it is cancelled."""
 
@@ -279,25 +271,6 @@ def test_reading_that_takes_too_long_is_given_up(
     assert text == "reading this range takes more than 0 s: ask a shorter one"
     assert held.ended.wait(60)
     assert held.cancelled
-
-
-@pytest.mark.long
-def test_a_server_that_stops_ends_the_reading(
-    source: FakeSource, server: ApiServer, daemon: Daemon
-) -> None:
-    held = Held(source)
-
-    def ask() -> None:
-        with suppress(DaemonUnavailable, Refused):
-            asked(daemon, "")
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    assert held.begun.wait(60)
-    server.stop()
-    assert held.ended.wait(60)
-    assert held.cancelled
-    thread.join(60)
 
 
 # ---------------------------------------------------------------------- usage

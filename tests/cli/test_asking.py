@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import dlsched
-from dlsched.cli.top.app import _HELP
-from dlsched.config.settings import Settings
 from dlsched.runtime.originals import Original, Originals
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
@@ -84,18 +81,6 @@ def test_colour_comes_with_a_word_and_goes_with_no_color(
     assert "\x1b[1;31mLATE +63%" in program("ps", env={**terminal, "NO_COLOR": None}).stdout
     bare = program("ps", env={**terminal, "NO_COLOR": "1"}).stdout
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", bare)
-
-
-@pytest.mark.parametrize("view", ["ps", "top", "page"])
-def test_each_view_says_of_which_requests_a_latency_is(program: Program, view: str) -> None:
-    if view == "ps":
-        text = program("ps", "--help").stdout
-    elif view == "top":
-        text = _HELP
-    else:
-        text = Path(dlsched.__file__).with_name("web").joinpath("index.html").read_text()
-    text = " ".join(text.replace("`", "").split())
-    assert f"requests of the last {Settings().window_s:g} s (setting window)" in text
 
 
 def test_ps_prints_json_by_option_or_variable(program: Program, daemon: FakeSource) -> None:

@@ -6,11 +6,9 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from dlsched.cli import jobs
 from dlsched.model.facts import GpuFact
 from dlsched.model.state import Ended, GpuView
 from dlsched.store.jobs import ended_records
@@ -77,14 +75,6 @@ def test_check_reads_standard_input(program: Program) -> None:
     assert no_text.stderr == "<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n"
 
 
-def test_check_of_a_closed_standard_input(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "sys", SimpleNamespace(stdin=None))
-    result = program("check", "-")
-    assert (result.exit_code, result.stderr) == (2, "<stdin>: standard input is closed\n")
-
-
 @pytest.mark.parametrize(
     "words",
     [("check",), ("submit",), ("simulate", "-p", "fair"), ("run", "-c"), ("cluster", "run", "-c")],
@@ -108,17 +98,6 @@ def test_check_reads_what_a_shell_pipes_from_a_command(program: Program) -> None
     finally:
         os.close(out)
     assert (result.exit_code, result.stdout) == (0, f"/dev/fd/{out}: ok, job queued\n")
-
-
-@pytest.mark.parametrize("character", ["a", "ä"])
-@pytest.mark.parametrize("words", [("check",), ("run", "-c")])
-def test_a_file_that_is_too_long_is_one_line(
-    program: Program, tmp_path: Path, words: tuple[str, ...], character: str
-) -> None:
-    file = tmp_path / "long.yaml"
-    file.write_text(character * 300_000)
-    result = program(*words, str(file))
-    assert (result.exit_code, result.stderr) == (2, f"{file}: the file has more than 256 KiB\n")
 
 
 @pytest.mark.timed

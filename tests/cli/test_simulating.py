@@ -94,14 +94,6 @@ def test_a_cluster_has_a_line_a_policy_beside_the_first(program: Program) -> Non
     assert words.endswith("its mean is a strong schedule, not a proven bound.")
 
 
-def test_random_moves_can_be_compared_with(program: Program) -> None:
-    result = program(
-        "simulate", CLUSTER, "--cluster", "spread", "--compare", "random", "-p", "none"
-    )
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[1].split()[0] == "random+none"
-
-
 def test_a_cluster_without_moves_is_what_its_moves_are_measured_by(program: Program) -> None:
     result = program(
         "simulate", CLUSTER, "--cluster", "spread", "-p", "none", "--no-moves", "-o", "json"

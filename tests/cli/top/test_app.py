@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -244,20 +243,3 @@ async def test_the_newest_of_why_is_shown_and_few_jobs_leave_it_the_room(
     async with play(view_of(jobs_report("digits-resnet")), size=(80, 20)) as top:
         await top.shows("change 59")
         await top.becomes(lambda: top.app.table.size.height, 2)  # the header and the only job
-
-
-async def test_news_that_comes_while_the_widgets_are_taken_away_is_no_failure(play: Play) -> None:
-    async with play(EXAMPLE) as top:
-        await top.app.query("#node, #news").remove()
-        top.give(EXAMPLE)
-        await top.pause()
-
-
-async def test_what_comes_as_the_program_ends_is_dropped(play: Play) -> None:
-    async with play() as top:
-        app = top.app
-    for one in (app, app.why):
-        one._closing = one._closed = False  # as a thread saw it just before
-    with ThreadPoolExecutor() as thread:
-        thread.submit(app._hand_over, EXAMPLE).result()
-        thread.submit(app.why._run, lambda _width: Text("late"), 20).result()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.cli.top import app as app_module
 from tests.cli.top.conftest import Play, view_of
 from tests.cli.top.looks import looks
 from tests.status_source import FakeSource, example_report, foretold, gpu_report, report_of
@@ -47,14 +45,6 @@ async def test_gpus(play: Play, daemon: FakeSource) -> None:
         await top.press("g")
         await top.shows("notebook-ada")
         await looks(top, "gpus")
-
-
-async def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "monotonic", lambda: 1012.0)
-    async with play(size=(80, 19)) as top:
-        top.give(replace(VIEW, heard_s=1000.0))
-        await top.shows("no news for 12 s")
-        await looks(top, "no-news")
 
 
 async def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) -> None:
