@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.model.facts import GpuFact
-from dlsched.model.state import Ended, GpuView
+from dlsched.model.state import Ended
 from dlsched.store.jobs import ended_records
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
@@ -166,44 +164,3 @@ def test_start_without_a_daemon_is_recorded_for_its_next_start(
     assert program("submit", "--start", str(right)).exit_code == 0
     asked = ended_records(folders / "state").of("queued")
     assert asked == Ended("queued", "", "stopped"), "its container may still have to be removed"
-
-
-THERE = "the node has 1: 1 Tesla T4 15 GiB"
-
-
-@pytest.fixture
-def greedy(tmp_path: Path) -> Path:
-    path = tmp_path / "greedy.yaml"
-    path.write_text(f"{RIGHT.replace('queued', 'greedy')}gpus:\n  count: 2\n")
-    return path
-
-
-@pytest.fixture
-def one_gpu(daemon: FakeSource) -> FakeSource:
-    """The daemon's node has one GPU."""
-    assert daemon.report is not None
-    snapshot = daemon.report.snapshot
-    gpu = GpuView(GpuFact("GPU-a", 0, "Tesla T4", 15 << 30))
-    snapshot = replace(snapshot, node=replace(snapshot.node, gpus=(gpu,)))
-    daemon.report = replace(daemon.report, snapshot=snapshot)
-    return daemon
-
-
-@pytest.mark.usefixtures("one_gpu")
-@pytest.mark.timed
-def test_more_gpus_than_the_node_has_are_refused(
-    program: Program, greedy: Path, folders: Path
-) -> None:
-    line = f"greedy.yaml:5:10: gpus.count: 2, {THERE}\n"
-    result = program("submit", str(greedy))
-    assert (result.exit_code, result.stderr) == (2, line)
-    assert list((folders / "jobs.d").iterdir()) == []
-    assert program("check", str(greedy)).exit_code == 0, "the node is not asked"
-    result = program("check", "--node", str(greedy))
-    assert (result.exit_code, result.stderr) == (2, f"{greedy.parent}/{line}")
-
-
-@pytest.mark.timed
-def test_without_a_daemon_nobody_knows_the_node(program: Program, greedy: Path) -> None:
-    assert program("submit", str(greedy)).exit_code == 0
-    assert program("check", "--node", str(greedy)).exit_code == 3
