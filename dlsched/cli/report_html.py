@@ -4,7 +4,6 @@ everything escaped."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from importlib.resources import files
 
 from dlsched.api.review_schema import Review
@@ -13,8 +12,6 @@ from dlsched.cli.layout import Cell, Column
 from dlsched.cli.report_pages import Section, headline, notes, sections, services, summary
 from dlsched.cli.report_plots import escaped
 
-_SECONDS_S = 900.0
-"""Below this length, times of day have seconds."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _METHOD = (
     "How plain Docker is estimated: each job's work, requests and starts are taken from the record "
@@ -29,6 +26,7 @@ _COLOURS = (
     ("bad", "more than twice"),
     ("silent", "silent, too few requests, or unclear"),
     ("none", "did not run"),
+    ("used", "used cores, of the node's capacity"),
 )
 
 
@@ -67,33 +65,14 @@ def _body(section: Section) -> str:
 
 
 def _over_time(found: Review) -> str:
-    """Each service's latency over its target, and who used the CPU."""
-    strips = "".join(
-        f"<figure><figcaption>{escaped(job.name)}</figcaption>{plots.strip(job)}</figure>"
-        for job in services(found)
-    )
-    users = sorted((job for job in found.jobs if job.used_core_s), key=lambda one: -one.used_core_s)
-    body = f'<div class="small">{strips}</div>{_legend(_COLOURS)}' if strips else ""
-    if users:
-        named = [(kind, job.name) for kind, job in zip(plots.LAYERS, users, strict=False)]
-        if len(users) > len(named):
-            named.append(("rest", f"{len(users) - len(named)} others"))
-        chart = plots.stacked(users, found.capacity_cores, _ticks(found))
-        body += f"<h3>Used cores; the dashed line is the capacity</h3>{chart}{_legend(named)}"
-    return _section("Over time", body) if body else ""
-
-
-def _ticks(found: Review) -> list[tuple[float, str]]:
-    """Times of day at fractions of the range; seconds for a short one."""
-    try:
-        begins = datetime.fromisoformat(found.begins)
-    except ValueError:
-        return []
-    form = "%H:%M:%S" if found.recorded_s < _SECONDS_S else "%H:%M"
-    return [
-        (part, (begins + timedelta(seconds=part * found.recorded_s)).strftime(form))
-        for part in (0.0, 0.25, 0.5, 0.75, 1.0)
+    """Each job's latency over its target, and the cores that it used."""
+    reported = services(found)
+    figures = [
+        f"<figure><figcaption>{escaped(job.name)}</figcaption>"
+        f"{plots.strip(job) if job.kept else ''}{plots.used(job, found.capacity_cores)}</figure>"
+        for job in (*reported, *(one for one in found.jobs if one not in reported))
     ]
+    return _section("Over time", f'<div class="small">{"".join(figures)}</div>{_legend(_COLOURS)}')
 
 
 def _list(lines: Iterable[str]) -> str:
