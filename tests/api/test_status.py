@@ -14,8 +14,10 @@ from dlsched.api.schema import (
     ForecastStatus,
     GpuHolderStatus,
     GpuStatus,
+    JobStatus,
     LogStatus,
     NodeStatus,
+    SidecarStatus,
     _shared,
 )
 from dlsched.api.status import discreet, job_status, node_status
@@ -29,7 +31,7 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import GpuFact, LatencySketch, LogFact
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import GpuHolder, GpuView, NodeView, Progress, Snapshot
+from dlsched.model.state import GpuHolder, GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.store.journal.history import CpuUsage, Curves, Range
 from tests.status_source import NOW_S, example_report, foretold, job, report_of
 
@@ -129,6 +131,11 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
 @pytest.mark.parametrize(
     ("shown", "source", "names"),
     [
+        (JobStatus, LatencySketch, "errors"),
+        (JobStatus, Usage, "memory_bytes throttled_ratio"),
+        (JobStatus, Progress, "in_flight oldest_s"),
+        (JobStatus, JobView, "name state reason tiers diverged blind idle starts attained_core_s"),
+        (SidecarStatus, Progress, "bad_lines refused trouble log hides_failures lacks wire"),
         (LogStatus, LogFact, "lines matched example buffered"),
         (ForecastStatus, Forecast, "tier kind needs_cores best lacks why"),
         (

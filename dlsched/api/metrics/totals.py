@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dlsched.control.cpu_account import Accountant, CpuAccount
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
 
@@ -67,8 +66,6 @@ class Totals:
     """Decisions for a job that a guard changed."""
     engine_errors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(ENGINE_CALLS, 0))
     """By ENGINE_CALLS."""
-    owner_cpu: Mapping[int | None, CpuAccount] = field(default_factory=dict)
-    """CPU-seconds by uid of the owner (None: jobs without a file) of the jobs that are known."""
 
 
 class LoopTotals:
@@ -77,7 +74,6 @@ class LoopTotals:
     def __init__(self) -> None:
         self.last: Totals | None = None
         """None: no cycle is complete. May be read by any thread."""
-        self._accountant = Accountant()
 
     def count(self, report: CycleReport, duration_s: float, journal: JournalTotals) -> None:
         """Add a cycle that took so long."""
@@ -105,21 +101,9 @@ class LoopTotals:
             changes=+changes,
             guarded=before.guarded + (len(report.guarded) if decided else 0),
             engine_errors=errors,
-            owner_cpu=self._cpu(report, before),
         )
 
     def show(self, report: CycleReport) -> None:
         """Replace the last cycle's report by one with further alarms; counts nothing."""
         if self.last is not None:
             self.last = replace(self.last, report=report)
-
-    def _cpu(self, report: CycleReport, before: Totals) -> dict[int | None, CpuAccount]:
-        snapshot = report.snapshot
-        seconds = max(snapshot.now_s - before.report.snapshot.now_s, 0.0)
-        owners = {job.spec.owner for job in snapshot.jobs}
-        found = {owner: before.owner_cpu.get(owner, CpuAccount()) for owner in owners}
-        accounts = self._accountant.accounts(snapshot, report.outlooks)
-        for job in snapshot.jobs:
-            if (account := accounts.get(job.name)) is not None:
-                found[job.spec.owner] = found[job.spec.owner].plus(account, seconds)
-        return found
