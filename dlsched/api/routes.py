@@ -57,10 +57,9 @@ class _Json(JSONResponse):
         return json_text(content).encode()
 
 
-def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> Starlette:
-    """The API for that source. `connections`: those open now at each address. Every error is
-    `{"error": "one line"}`."""
-    routes = _Routes(source, connections)
+def build_app(source: StatusSource) -> Starlette:
+    """The API for that source. Every error is `{"error": "one line"}`."""
+    routes = _Routes(source)
     app = Starlette(
         middleware=[Middleware(Gate)],
         routes=[
@@ -97,9 +96,8 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
 
 
 class _Routes:
-    def __init__(self, source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, source: StatusSource) -> None:
         self._source = source
-        self._connections = connections
         self._metrics = MetricsPage()
         self._journal = OneReading()
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
@@ -110,12 +108,8 @@ class _Routes:
         totals = self._source.totals()
         if totals is None:
             raise _no_cycle(self._source)
-        page = self._metrics.kept(totals)
-        if page is None:
-            # In a thread, so that other requests do not wait for it.
-            page = await run_in_threadpool(
-                self._metrics.render, totals, self._connections(), self._source.cluster
-            )
+        # In a thread, so that other requests do not wait for it.
+        page = await run_in_threadpool(self._metrics.render, totals, self._source.cluster)
         return Response(page, headers={"Content-Type": CONTENT_TYPE})
 
     async def about(self, _request: Request) -> Response:

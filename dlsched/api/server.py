@@ -9,7 +9,7 @@ import math
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -161,7 +161,7 @@ class ApiServer:
         self._sockets: list[socket.socket] = []
         whom = "root alone" if control_group is None else f"group {control_group}"
         self._elsewhere = f"{self.control_path} ({whom})"
-        config = configured(build_app(source, self._connections), self._caller)
+        config = configured(build_app(source), self._caller)
         self._server = uvicorn.Server(config)
         self._stream = source.stream
         self.problem: str | None = None
@@ -215,16 +215,6 @@ class ApiServer:
         for one in self._sockets:
             one.close()
         self._sockets = []
-
-    def _connections(self) -> Mapping[str, int]:
-        """Open connections by address. For the API's thread only."""
-        counts = dict.fromkeys(map(str, (self.status_path, self.control_path)), 0)
-        if self._listen is not None:
-            counts[render_address(*self._listen)] = 0
-        for one in self._server.server_state.connections:
-            address = cast(HttpProtocol, one).app_state["caller"].address
-            counts[address] = counts.get(address, 0) + 1
-        return counts
 
     def _caller(self, transport: asyncio.Transport) -> Caller:
         connection: socket.socket = transport.get_extra_info("socket")

@@ -136,20 +136,6 @@ NODE_METRICS: tuple[Metric, ...] = (
         alone(lambda scene: scene.totals.cycle_s),
     ),
     Metric(
-        "update_duration_seconds",
-        Kind.HISTOGRAM,
-        (),
-        "Time that engine or kernel needed to change a container's limits.",
-        alone(lambda scene: scene.totals.update_s),
-    ),
-    Metric(
-        "decisions_total",
-        Kind.COUNTER,
-        ("policy",),
-        "Cycles in which the policy decided.",
-        lambda scene: (((policy,), n) for policy, n in scene.totals.decisions.items()),
-    ),
-    Metric(
         "guarded_total",
         Kind.COUNTER,
         (),
@@ -169,13 +155,6 @@ NODE_METRICS: tuple[Metric, ...] = (
         (),
         "Cycles that could not be written to the journal.",
         alone(lambda scene: scene.totals.journal.lost_cycles),
-    ),
-    Metric(
-        "api_connections",
-        Kind.GAUGE,
-        ("address",),
-        "Open connections at each address of the API, this one included.",
-        lambda scene: (((address,), n) for address, n in scene.connections.items()),
     ),
     Metric(
         "jobs",

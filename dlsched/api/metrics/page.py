@@ -40,24 +40,15 @@ class MetricsPage:
         self._last: tuple[Totals | None, bytes] = (None, b"")
         """The page, and what it was rendered from."""
 
-    def kept(self, totals: Totals) -> bytes | None:
-        """The page, if it was rendered since that cycle."""
-        totals_then, page = self._last
-        return page if totals_then is totals else None
-
     def render(
-        self,
-        totals: Totals,
-        connections: Mapping[str, int],
-        cluster: Callable[[], ClusterStatus | None] = lambda: None,
+        self, totals: Totals, cluster: Callable[[], ClusterStatus | None] = lambda: None
     ) -> bytes:
         """The page. Callers that come together wait for one rendering."""
         with self._lock:
-            page = self.kept(totals)
-            if page is None:
+            totals_then, page = self._last
+            if totals_then is not totals:
                 status = node_status(totals.report)
-                shown = _with_series(status.jobs)
-                scene = Scene(totals, status, shown, connections, _readable(cluster))
+                scene = Scene(totals, status, _with_series(status.jobs), _readable(cluster))
                 registry = CollectorRegistry(auto_describe=False)
                 registry.register(_LastCycle(scene))
                 page = generate_latest(registry)
@@ -86,8 +77,6 @@ def _readable(cluster: Callable[[], ClusterStatus | None]) -> ClusterStatus | No
 
 def _with_series(jobs: Sequence[JobStatus]) -> tuple[JobStatus, ...]:
     """The jobs that have series of their own: first those that occupy something."""
-    if len(jobs) <= JOBS_MAX:
-        return tuple(jobs)
     return tuple(sorted(jobs, key=lambda job: not JobState(job.state).holds)[:JOBS_MAX])
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -54,12 +53,8 @@ class Totals:
     cycles: int = 0
     cycle_s: Histogram = Histogram()
     """Wall time of cycles."""
-    update_s: Histogram = Histogram()
-    """Time that the engine or kernel needed for changes of limits."""
     phase_s: Mapping[str, float] = field(default_factory=dict)
     """CPU time of the loop by phase."""
-    decisions: Mapping[str, int] = field(default_factory=dict)
-    """By policy."""
     changes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """By job, kind of action and status."""
     guarded: int = 0
@@ -78,28 +73,22 @@ class LoopTotals:
     def count(self, report: CycleReport, duration_s: float, journal: JournalTotals) -> None:
         """Add a cycle that took so long."""
         before = self.last or Totals(report, journal)
-        decided = report.decision is not None
-        kinds = [type(one.action).__name__.lower() for one in report.outcomes]
         known = {job.name for job in report.snapshot.jobs}
         changes = Counter({key: n for key, n in before.changes.items() if key[0] in known})
         errors = Counter(before.engine_errors)
         errors["list"] += not report.engine_ok
-        update_s = before.update_s
-        for kind, one in zip(kinds, report.outcomes, strict=True):
+        for one in report.outcomes:
+            kind = type(one.action).__name__.lower()
             changes[one.action.job, kind, one.status] += one.action.job in known
             errors[kind] += one.status == "failed"
-            if isinstance(one.action, Resize) and one.status in ("done", "failed"):
-                update_s = update_s.with_one(one.engine_s)
         self.last = Totals(
             report=report,
             journal=journal,
             cycles=before.cycles + 1,
             cycle_s=before.cycle_s.with_one(duration_s),
-            update_s=update_s,
             phase_s=Counter(before.phase_s) + Counter(report.phase_s),
-            decisions=Counter(before.decisions) + Counter({report.policy: int(decided)}),
             changes=+changes,
-            guarded=before.guarded + (len(report.guarded) if decided else 0),
+            guarded=before.guarded + (len(report.guarded) if report.decision else 0),
             engine_errors=errors,
         )
 
