@@ -14,7 +14,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Footer, Static
 
 from dlsched.cli.output import one_line
 from dlsched.cli.top.asked import Asked, Sheet
@@ -36,7 +36,7 @@ LOW_ROWS = 20
 MOST_OF_TABLE = "50%"
 """Height of the table at most, while the page of the selected job is below it."""
 
-FOOTER_COLUMNS = 58
+FOOTER_COLUMNS = 48
 """On a narrower terminal the keys stand closer, so that there is room for how to leave."""
 
 _HELP = """\
@@ -44,7 +44,6 @@ up, down, k, j    select a job; the cursor stays on it wherever its row goes
 page up, page down, home, end
 w, Enter          the whole page of `dlsched why`, of the selected job
 l                 the last lines of its output, if you may read them
-/                 show only jobs with a text in their name or state; Esc ends it
 s                 sort: worst first, by name, by CPU
 g                 GPUs of the node, and who holds them
 q                 quit; in a page like this one: back
@@ -72,17 +71,14 @@ class Top(App[None]):
     #node { max-height: 40%; background: $panel; }
     #news.late { background: $error; color: $text; text-style: bold; }
     #why { height: 1fr; border-top: solid $primary; border-title-align: left; }
-    #wanted { display: none; border: none; height: 1; padding: 0; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w,enter", "why", "Why", key_display="w"),
         Binding("l", "logs", "Logs"),
-        Binding("slash", "wanted", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
         Binding("g", "gpus", "GPUs"),
         Binding("question_mark", "explain", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
-        Binding("escape", "all", show=False),
     ]
 
     class _News(Message):
@@ -95,7 +91,6 @@ class Top(App[None]):
         self._feed = feed
         self._view: View | None = None
         self._order = ORDERS[0]
-        self._wanted = ""
         self._began_s = monotonic()
         # A timer may still fire while the widgets are taken away: these are not looked up by name.
         self._node, self._news = Static(id="node", markup=False), Static(id="news", markup=False)
@@ -107,11 +102,6 @@ class Top(App[None]):
         yield self._news
         yield self.table
         yield self.why
-        yield Input(
-            id="wanted",
-            placeholder="text in name or state, Enter to keep, Esc for all jobs",
-            select_on_focus=False,
-        )
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -148,13 +138,7 @@ class Top(App[None]):
         if view is None:
             return
         self._node.update(node_text(view, self.size.width))
-        jobs = ordered(view, self._order, self._wanted)
-        self.table.empty = (
-            f"no job has {self._wanted!r} in its name or state"
-            if view.status.jobs
-            else "no jobs yet: `dlsched submit FILE` adds one"
-        )
-        self.table.show(jobs, view.trends)
+        self.table.show(ordered(view, self._order), view.trends)
         self._say()
 
     def _say(self) -> None:
@@ -177,12 +161,7 @@ class Top(App[None]):
             return "; ".join(parts)
         if view is None:
             return "waiting for the daemon's first cycle"
-        shown = len(ordered(view, self._order, self._wanted)) if self._wanted else None
-        count = len(view.status.jobs)
-        jobs = counted(count, "job")
-        parts = [jobs if shown is None else f"{shown} of {jobs} with {self._wanted!r} (Esc: all)"]
-        parts += [self._order, _clock(view)]
-        return " | ".join(parts)
+        return " | ".join((counted(len(view.status.jobs), "job"), self._order, _clock(view)))
 
     # ------------------------------------------------------------------ keys
 
@@ -212,25 +191,6 @@ class Top(App[None]):
 
     def action_gpus(self) -> None:
         self.push_screen(Sheet("GPUs", partial(gpus_of, self._feed.daemon), WHY_S))
-
-    def action_wanted(self) -> None:
-        wanted = self.query_one("#wanted", Input)
-        wanted.display = True
-        wanted.focus()
-
-    def action_all(self) -> None:
-        self.query_one("#wanted", Input).value = ""
-        self._end_input()
-
-    @on(Input.Changed)
-    def _filter(self, changed: Input.Changed) -> None:
-        self._wanted = changed.value
-        self._draw()
-
-    @on(Input.Submitted)
-    def _end_input(self) -> None:
-        self.query_one("#wanted", Input).display = False
-        self.table.focus()
 
 
 def _clock(view: View) -> str:

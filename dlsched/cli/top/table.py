@@ -146,6 +146,7 @@ def _ratio_style(ratio: float | None) -> str:
 
 
 _PLAIN = Style()
+_EMPTY = "no jobs yet: `dlsched submit FILE` adds one"
 
 
 class JobTable(ScrollView, can_focus=True):
@@ -176,8 +177,6 @@ class JobTable(ScrollView, can_focus=True):
         super().__init__(id="jobs")
         self.selected: str | None = None
         self.dimmed = False
-        self.empty = ""
-        """What is said without any job."""
         self._jobs: Sequence[JobStatus] = ()
         self._trends: Mapping[str, Sequence[float | None]] = {}
         self._at = 0
@@ -234,7 +233,7 @@ class JobTable(ScrollView, can_focus=True):
         base = self.rich_style
         row, layout = y - 1 + self.scroll_offset.y, self._layout()
         if not self._jobs:
-            return self._strip([(self.empty if y == 0 else "", "dim")], base)
+            return self._strip([(_EMPTY if y == 0 else "", "dim")], base)
         if y == 0:
             return self._strip(_header(layout), base)
         if row >= len(self._jobs):
@@ -277,10 +276,9 @@ def _line(texts: Sequence[Sequence[Part]], columns: Sequence[Column]) -> list[Pa
 ORDERS = ("worst first", "by name", "by CPU")
 
 
-def ordered(view: View, order: str, wanted: str) -> Sequence[JobStatus]:
-    """The jobs whose name or state has `wanted` in it."""
-    wanted = wanted.lower()
-    jobs = [job for job in view.status.jobs if wanted in job.name.lower() or wanted in job.state]
+def ordered(view: View, order: str) -> Sequence[JobStatus]:
+    """The jobs in one of the `ORDERS`."""
+    jobs = view.status.jobs
     if order == "by name":
         return sorted(jobs, key=lambda job: job.name)
     if order == "by CPU":

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from rich.text import Text
-from textual.widgets import Input
 
 from dlsched.api.client import Daemon
 from dlsched.cli.top import app as app_module
@@ -15,7 +14,7 @@ from dlsched.cli.top.texts import NOTES_MAX
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import Refused
 from dlsched.model.state import JobState
-from tests.cli.top.conftest import Play, Shown, view_of
+from tests.cli.top.conftest import Play, view_of
 from tests.status_source import FakeSource, example_report, job, report_of
 
 pytestmark = [pytest.mark.timed, pytest.mark.anyio]
@@ -75,30 +74,6 @@ async def test_of_200_jobs_the_selected_one_is_on_the_screen(play: Play) -> None
         await top.press("home")
         await top.becomes(lambda: top.names[0], "job-000")
         assert len(top.names) == rows
-
-
-@pytest.mark.long
-async def test_a_filter_shows_names_and_states_that_have_its_text(play: Play) -> None:
-    async def types(top: Shown, text: str, end: str) -> None:
-        await top.press("slash")
-        # A key typed before the focus has moved is another's.
-        await top.until(lambda: isinstance(top.app.focused, Input))
-        await top.press(*text)
-        await top.press(end)
-        await top.until(lambda: top.app.focused is top.app.table)
-
-    async with play(EXAMPLE) as top:
-        await types(top, "DIGITS", "enter")
-        digits = ["digits-mobilenet", "digits-resnet", "digits-vgg"]
-        await top.becomes(lambda: sorted(top.names), digits)
-        await top.shows("3 of 8 jobs with 'DIGITS' (Esc: all) | worst first")
-        await types(top, "x", "enter")
-        await top.shows("no job has 'DIGITSx' in its name or state")
-        await top.press("escape")
-        await types(top, "waiting", "enter")
-        await top.becomes(lambda: top.names, ["queued"])
-        await types(top, "", "escape")
-        await top.becomes(lambda: len(top.names), 8)
 
 
 async def test_s_sorts_by_target_name_and_cpu(play: Play) -> None:
@@ -205,7 +180,6 @@ async def test_no_key_changes_anything(play: Play, daemon: FakeSource) -> None:
         for opener in ("w", "l", "question_mark"):
             await top.press(opener, *"kxdrS", "enter", "delete", "escape")
         await top.press(*"abcdefghijkmnoprstuvxyz", *"ADKRSX", "tab", "delete", "ctrl+d", "f5")
-        await top.press("slash", *"stop", "enter")
         await top.pause()
     assert {one[0] for one in daemon.asked} <= {"changes", "logs"}
 

@@ -75,7 +75,7 @@ def test_the_worst_are_first_by_their_mean_and_equal_ones_stay() -> None:
         job("fails", state=JobState.FAILED),
     )
     means = {"met": 0.5, "met-too": 0.5, "late": 1.2, "later": 3.0, "band": 1.05}
-    assert [one.name for one in ordered(view_of(report, means), "worst first", "")] == [
+    assert [one.name for one in ordered(view_of(report, means), "worst first")] == [
         *("fails", "later", "late", "waits", "band", "no-mean", "met", "met-too", "free")
     ]
 
