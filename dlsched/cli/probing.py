@@ -22,7 +22,6 @@ from dlsched.model.units import (
     render_bytes,
     render_cores,
     render_quantile,
-    render_seconds,
     render_within,
 )
 
@@ -218,17 +217,12 @@ def _unanswered(times: PortTimes) -> str:
 
 
 def _at_socket(one: Probed) -> str:
-    """What else was measured at its socket: requests a second, failures, the first byte."""
+    """What else was measured at its socket: requests a second, and failures."""
     if (times := _timed(one)) is None:
         return ""
     parts = [f"{times.requests / times.over_s:.3g} a second"]
     if times.failed:
         parts.append(f"{times.failed} failed")
-    first_s, kind = _first_byte(times)
-    if first_s is not None:
-        parts.append(f"first byte {kind} {render_seconds(first_s)}")
-    if _streams(times):
-        parts.append(f"{times.gaps / times.answers + 1:.3g} parts an answer")
     return f"; {', '.join(parts)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.output import one_line, print_json, print_text, say
+from dlsched.cli.output import one_line, print_text, say
 from dlsched.cli.program import FAILURE
 
 if TYPE_CHECKING:
@@ -133,9 +134,12 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
 
 
 def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
+    """One object, written piece by piece."""
     from dlsched.api.reading import as_json
 
-    shown = list(rows)  # reads the journal, which the summary is of
+    click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
+    for number, row in enumerate(rows):
+        click.echo(f"{',' if number else ''}\n  {json.dumps(as_json(row))}", nl=False)
     summary = {
         "cycles": again.cycles,
         "asks": again.asks,
@@ -144,7 +148,7 @@ def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str |
         "jobs": {name: _figures(tally) for name, tally in _tallies(again, job).items()},
         "all": _figures(again.all),
     }
-    print_json(as_json({"policy": policy, "rows": shown, "summary": summary}))
+    click.echo(f'\n], "summary": {json.dumps(as_json(summary), indent=2)}}}')
 
 
 def _tallies(again: Replay, job: str | None) -> dict[str, Agreement]:
