@@ -101,12 +101,6 @@ def test_only_the_control_socket_lists_other_programs_containers(
     assert "the list of other programs' containers is not for " in refused.json()["error"]
 
 
-def test_the_control_socket_reads_and_changes(server: ApiServer, source: FakeSource) -> None:
-    assert ask(server.control_path, "GET", "/v1/jobs").status_code == 200
-    assert ask(server.control_path, "POST", "/v1/jobs/queued/stop").status_code == 202
-    assert source.asked == [("stop", "queued")]
-
-
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost", "LocalHost:80", "[::1]", "[::1]:8123", "127.0.0.1:99999"]
 )

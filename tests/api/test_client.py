@@ -82,12 +82,6 @@ def test_a_peer_that_is_no_daemon_is_one_line(
         peer.join()
 
 
-def test_a_refusal_carries_the_daemons_line(tmp_path: Path) -> None:
-    with serving(tmp_path), pytest.raises(Refused, match="first cycle is not done") as no:
-        Daemon(tmp_path).jobs()
-    assert no.value.status == 503
-
-
 def test_a_job_name_is_quoted_whole(tmp_path: Path) -> None:
     with serving(tmp_path), pytest.raises(Refused) as no:
         Daemon(tmp_path).stop("a/../b?x=1#y")

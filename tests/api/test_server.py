@@ -24,13 +24,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.timed
 
 
-def test_it_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "dlsched"
-    with serving(folder):
-        assert Daemon(folder).about()["pid"] == 4711
-    assert list(folder.iterdir()) == []
-
-
 def answers(folder: Path) -> bool:
     try:
         return Daemon(folder).about()["pid"] == 4711

@@ -202,17 +202,6 @@ def test_where_no_engine_answers_commands_end_with_3(
 
 
 @pytest.mark.timed
-def test_where_the_engine_is_no_manager_run_ends_with_1(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = {"Swarm": {"LocalNodeState": "inactive", "ControlAvailable": False, "NodeID": ""}}
-    monkeypatch.setattr(Engine, "exchange", lambda *_: info)
-    done = program("cluster", "run")
-    assert done.exit_code == 1
-    assert "error: this engine is not a manager of a swarm" in done.stderr
-
-
-@pytest.mark.timed
 def test_the_doctor_without_an_engine_fails_with_a_remedy(program: Program, folders: Path) -> None:
     environ = {"DLSCHED_ENGINE_HOST": f"unix://{folders}/none.sock"}
     done = program("cluster", "doctor", env=environ)

@@ -78,11 +78,6 @@ def test_as_json_each_line_is_one_object(program: Program, daemon: FakeSource) -
     assert (found[3]["key"], found[3]["text"]) == ("engine-down", DOWN.text)
 
 
-def test_before_anything_happened_nothing_is_printed(program: Program, daemon: FakeSource) -> None:
-    result = program("events")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
-
-
 def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
