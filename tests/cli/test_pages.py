@@ -85,9 +85,7 @@ def conditions() -> CycleReport:
         job("fast-bucket", target=LatencyTarget(0.2, 0.95), progress=Progress(recent=WIDE)),
         job("slow-bucket", progress=Progress(recent=SLOW)),
         job("fails", progress=failing(20, 30)),
-        replace(
-            job("fails-blind", progress=failing(20, 30)), blind="more than 1 % of requests fail"
-        ),
+        replace(job("fails-blind", progress=failing(20, 30)), blind="1 % of requests fail"),
         job("fails-little", progress=failing(99, 1)),
         job("hides-failures", progress=replace(failing(20, 0), hides_failures=True)),
         *(job(f"late-{number}", latency_s=one) for number, one in enumerate(LATENCIES_S)),
