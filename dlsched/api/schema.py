@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, Self
 
+from dlsched.model.cycle import RejectedFile
+
 SCHEMA_VERSION = 1
 
 STATUS_SOCKET_NAME, CONTROL_SOCKET_NAME = "status.sock", "control.sock"
@@ -411,15 +413,6 @@ class NodeStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RejectedStatus(Value):
-    """A job file that is not applied, and every reason."""
-
-    file: str
-    job: str | None
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Status(Value):
     """What `dlsched ps -o json` prints: node, engine, every job and every rejected file."""
 
@@ -432,5 +425,5 @@ class Status(Value):
     engine: EngineStatus
     node: NodeStatus
     alarms: tuple[str, ...]
-    rejected: tuple[RejectedStatus, ...]
+    rejected: tuple[RejectedFile, ...]
     jobs: tuple[JobStatus, ...]

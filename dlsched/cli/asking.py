@@ -16,7 +16,6 @@ from dlsched.model.errors import DaemonUnavailable
 
 
 @click.command(short_help="Show every job, its target and whether it is met.")
-@click.option("--all", "-a", "_all", is_flag=True, help="No effect: stopped jobs are always shown.")
 @click.option(
     "--host",
     "hosts",
@@ -30,7 +29,6 @@ from dlsched.model.errors import DaemonUnavailable
 @click.pass_context
 def ps(
     ctx: click.Context,
-    _all: bool,
     hosts: tuple[str, ...],
     output: str,
     config: Path | None,

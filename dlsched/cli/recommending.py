@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from dlsched.review.advice import Advice
     from dlsched.review.advice.result import Recommended
 
-_WHY_COLUMNS = 50
-"""With less room, reasons are printed below the table."""
-
 
 @click.command(short_help="Show the CPU limits that recorded containers needed.")
 @journals.optional
@@ -104,15 +101,13 @@ def _show_table(advice: Advice, page: Page) -> None:
         Column("WEIGHT", right=True),
     )
     rows = [_row(one) for one in advice.jobs]
-    reasons = [_why(one) for one in advice.jobs]
-    if page.room(columns, rows) > _WHY_COLUMNS:
-        beside = [(*row, why) for row, why in zip(rows, reasons, strict=True)]
-        page.table((*columns, Column("WHY", 3, wraps=True)), beside)
-    else:
-        page.table(columns, rows)
-        page.line("")
-        for one, why in zip(advice.jobs, reasons, strict=True):
-            page.line(f"{one.name}: {why.text}", why.style)
+    page.table(columns, rows)
+    page.line("")
+    for one in advice.jobs:
+        if one.need.out_of_reach is None:
+            page.line(f"{one.name}: {one.why}")
+        else:
+            page.line(f"{one.name}: out of reach: {one.why}", "yellow")
     page.line("")
     policies = ", ".join(advice.policies)
     page.line(
@@ -140,12 +135,6 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
         Cell(_cores(one.max_cores)),
         Cell("-" if one.cpu_shares is None else f"{one.cpu_shares}"),
     )
-
-
-def _why(one: Recommended) -> Cell:
-    if one.need.out_of_reach is not None:
-        return Cell(f"out of reach: {one.why}", "yellow")
-    return Cell(one.why)
 
 
 def _target(one: Recommended) -> str:

@@ -233,7 +233,6 @@ class Agent:
             self._runtime.read_from(job.spec for job in self._jobs())
             self._see_to_release()
             report = self._controller.run_once()
-            self._api.keep()
         except Exception as error:  # noqa: BLE001  no daemon would be left to adapt limits
             self._failed(error)
             return None

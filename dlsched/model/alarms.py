@@ -166,7 +166,7 @@ class AlarmKey(StrEnum):
     API_DOWN = (
         "api-down",
         "The daemon's sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
-        "Check `run_dir`, then restart the daemon.",
+        "Restart the daemon.",
     )
     CLUSTER_DOWN = (
         "cluster-down",

@@ -212,22 +212,6 @@ async def test_without_an_event_loop_the_last_reports_wait_for_one() -> None:
 # ---------------------------------------------------------------------- over real sockets
 
 
-def test_it_goes_on_where_the_sockets_had_to_be_made_again(
-    server: ApiServer, daemon: Daemon, source: FakeSource
-) -> None:
-    source.stream.publish(report(1))
-    messages = daemon.cycle_events("", follow=True)
-    assert [next(messages).id for _ in range(2)] == ["", "run1:1"]
-    server.control_path.unlink()
-    server.keep()
-    assert list(messages) == []
-    assert until(server.control_path.exists, "the control socket")
-    source.stream.publish(report(2, arrived=True))
-    again = daemon.cycle_events("run1:1", follow=True)
-    assert [next(again).id for _ in range(2)] == ["", "run1:2"]
-    again.close()  # type: ignore[attr-defined]
-
-
 def test_the_server_ends_its_streams_when_it_stops(
     server: ApiServer, daemon: Daemon, source: FakeSource
 ) -> None:

@@ -54,6 +54,11 @@ def training(name: str, **more: object) -> JobView:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def failing(answers: int, errors: int) -> Progress:
+    """Answers in 20 ms beside so many failures."""
+    return Progress(recent=from_latencies([0.02] * answers, errors), as_of_s=999.5)
+
+
 def conditions() -> CycleReport:
     """A job in each condition, named by it."""
     log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'")
@@ -79,6 +84,10 @@ def conditions() -> CycleReport:
         replace(job("unclear", progress=Progress(recent=WIDE)), blind=UNCLEAR),
         job("fast-bucket", target=LatencyTarget(0.2, 0.95), progress=Progress(recent=WIDE)),
         job("slow-bucket", progress=Progress(recent=SLOW)),
+        job("fails", progress=failing(20, 30)),
+        replace(job("fails-blind", progress=failing(20, 30)), blind="1 % of requests fail"),
+        job("fails-little", progress=failing(99, 1)),
+        job("hides-failures", progress=replace(failing(20, 0), hides_failures=True)),
         *(job(f"late-{number}", latency_s=one) for number, one in enumerate(LATENCIES_S)),
     )
     met, finish = Forecast(ForecastKind.MET, "deliver"), Forecast(ForecastKind.MET, "finish")
@@ -253,41 +262,3 @@ def test_the_foot_says_what_bounds_the_capacity() -> None:
     assert capacity(throttled_ratio=0.1).startswith(
         "capacity unknown: throttled from outside, at most 0.25 cores, "
     )
-
-
-def failing(answers: int, errors: int, **more: object) -> CycleReport:
-    """A service whose answers take 20 ms of 50 ms, beside so many failures."""
-    recent = replace(from_latencies([0.02] * answers), errors=errors)
-    return report_of(job("asr", progress=Progress(recent=recent, as_of_s=999.5, **more)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("blind", [None, "more than 1 % of the job's requests fail"])
-def test_quick_answers_are_late_while_most_requests_fail(
-    program: Program, daemon: FakeSource, blind: str | None
-) -> None:
-    report = failing(20, 30)
-    (asr,) = report.snapshot.jobs
-    snapshot = replace(report.snapshot, jobs=(replace(asr, blind=blind),))
-    daemon.report = replace(report, snapshot=snapshot)
-    (line,) = [
-        one for one in program("ps", env={"COLUMNS": "200"}).stdout.splitlines() if "asr" in one
-    ]
-    assert "p95 20.1 ms / 50 ms  LATE " in line
-    assert "60 % of requests fail, at most 1 % may" in line and "blind" not in line
-    why = program("why", "asr").stdout
-    assert "over 20 requests: LATE" in why and "60 % of requests fail, at most 1 % may" in why
-
-
-def test_few_failures_leave_a_target_met(program: Program, daemon: FakeSource) -> None:
-    daemon.report = failing(99, 1)
-    found = program("ps", env={"COLUMNS": "200"}).stdout
-    assert " OK " in found and "1 error" in found
-
-
-def test_why_says_once_that_failures_are_unknown(program: Program, daemon: FakeSource) -> None:
-    daemon.report = failing(20, 0, hides_failures=True)
-    assert (
-        program("why", "asr").stdout.count("failures unknown: the job's source does not say") == 1
-    )
-    daemon.report = failing(20, 0)
-    assert "failures unknown" not in program("why", "asr").stdout
