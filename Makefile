@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
+.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -55,9 +55,6 @@ bench: environment  ## the measurements that README and docs quote
 
 # An interpreter of this host that has torch with CUDA; nothing of that size is downloaded.
 TORCH_PYTHON := python3
-
-bench-gpu: environment  ## pacing on a GPU (TORCH_PYTHON); without one on a simulated device
-	@$(PYTHON) -m benchmarks run gpu-pacing --python $(TORCH_PYTHON)
 
 gpu-truth:  ## what dlsched assumes of a GPU against the hardware (TORCH_PYTHON), in eight minutes
 	@$(TORCH_PYTHON) -m benchmarks.gpu.truth

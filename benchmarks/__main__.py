@@ -188,7 +188,7 @@ BENCHES = {
         "gpu",
         "5 min",
         "no",
-        "whether jobs keep to their shares of a GPU, or of a stand-in (make bench-gpu)",
+        "whether jobs keep to their shares of a stand-in for a GPU",
     ),
     "gpu-placement": Bench(
         "benchmarks.gpu.placement",
