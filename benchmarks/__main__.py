@@ -78,13 +78,6 @@ BENCHES = {
         "yes",
         "libraries with pools of threads in own jobs: throughput, of that with the best number",
     ),
-    "exporter-real": Bench(
-        "benchmarks.real.exporter",
-        "real",
-        "60 min",
-        "yes",
-        "FastAPI's most used exporter beside clients that know the truth: verdicts they contradict",
-    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",

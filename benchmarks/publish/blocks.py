@@ -251,7 +251,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "cluster-real": _of("cluster-real", blocks_cluster.hosts, _host),
     "fuzz": _of("fuzz", _table, _host),
     "readings": _of("readings", _table, _figures, _host),
-    "exporter-real": _of("exporter-real", _table, _host),
     hardware.NAME: hardware.block,
     "gpu-placement": _of("gpu-placement", _tables, _said, _host),
     "gpu-pacing": _of("gpu-pacing", gpu_pacing, _host),
