@@ -10,10 +10,12 @@ import yaml
 from click.testing import CliRunner
 
 from dlsched.cli import main
-from dlsched.cli.adopting import _labels, job_keys
+from dlsched.cli.adopting import _labels, as_yaml, job_keys
 from dlsched.config.job import parse_spec
 from dlsched.model.sources import MetricsEndpoint
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.spec import ContainerSpec, LatencyTarget
+from dlsched.runtime.docker.identity.adoption import spec_of
+from dlsched.runtime.progress.sources import read_sources
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, everything_report
 
@@ -94,6 +96,29 @@ def test_labels_become_a_job_file() -> None:
     (source,) = spec.sources
     assert isinstance(source, MetricsEndpoint)
     assert source.ports == (8000,)
+
+
+@pytest.mark.parametrize(
+    ("target", "metrics"),
+    [
+        pytest.param(
+            {"metric": "yes", "deliver": "0.9", "finish": "0.97"},
+            {"metrics.pattern": "(?P<yes>[0-9.]+)"},
+            id="a switch to YAML",
+        ),
+        pytest.param({"latency": "5s"}, {"metrics": "fastapi", "metrics.via": "0o7"}, id="base 8"),
+        pytest.param({"latency": "\t5s"}, {"metrics": "vllm"}, id="a tab before it"),
+    ],
+)
+def test_a_label_that_yaml_reads_otherwise_is_exported_as_it_was(
+    target: dict[str, str], metrics: dict[str, str]
+) -> None:
+    asks = {**{f"target.{key}": text for key, text in target.items()}, **metrics}
+    labels = {f"dlsched.{key}": text for key, text in asks.items()}
+    text = as_yaml({**job_keys(labels), "name": "asr", "image": "acme/asr:7"})
+    exported = parse_spec(text, "asr.yaml")
+    assert exported.target == spec_of("asr", labels, ContainerSpec("image"), None).target
+    assert exported.sources == read_sources(labels)
 
 
 @pytest.mark.timed
