@@ -17,7 +17,9 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
@@ -41,7 +43,9 @@ CASES = (*((shares, True) for shares in SHARES), ((0.5, 0.5), False))
 STEPS_S = {"10 ms": 0.01, "irregular": 0.01, "0.5 s": 0.5}
 """Irregular: 2.5 to 40 ms."""
 
-Row = dict[str, object]
+Row = dict[str, Any]
+
+_ERROR, _TOGETHER = "worst error, points", "together, of exclusive"
 
 
 # ------------------------------------------------------------------------------ real processes
@@ -140,27 +144,23 @@ def _row(device: str, kind: str, shares: Sequence[float], turns: bool, got: Sequ
         "shares, %": " + ".join(f"{100 * share:.0f}" for share in shares),
         "turns": "yes" if turns else "no",
         "measured, %": " + ".join(f"{100 * each:.1f}" for each in got),
-        "worst error, points": round(
+        _ERROR: round(
             max(100 * abs(each - share) for each, share in zip(got, shares, strict=True)), 2
         ),
-        "together, of exclusive": round(sum(got), 3) if whole else "-",
+        _TOGETHER: round(sum(got), 3) if whole else "-",
     }
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """The two figures that are promised, by device: the worst of all with turns."""
+    """By device the worst of all cases with turns, where two figures are promised, and without."""
     lines = []
-    for device in dict.fromkeys(str(row["device"]) for row in rows):
-        own = [row for row in rows if row["device"] == device and row["turns"] == "yes"]
-        errors = [float(str(row["worst error, points"])) for row in own]
-        sums = [
-            float(str(row["together, of exclusive"]))
-            for row in own
-            if row["together, of exclusive"] != "-"
-        ]
+    for (device, turns), own in results.grouped(rows, itemgetter("device", "turns")).items():
+        together = min(row[_TOGETHER] for row in own if row[_TOGETHER] != "-")
+        error, asked = max(row[_ERROR] for row in own), turns == "yes"
         lines.append(
-            f"{device}: worst error {max(errors):.1f} points of {len(own)} cases (figure: 5); two "
-            f"jobs together at least {min(sums):.3f} of exclusive throughput (figure: 0.95)."
+            f"{device}, {'in turns' if asked else 'without turns'}: worst error {error:.1f} points "
+            f"of {len(own)} cases{' (figure: 5)' * asked}; two jobs together at least "
+            f"{together:.3f} of exclusive throughput{' (figure: 0.95)' * asked}."
         )
     return lines
 

@@ -19,7 +19,7 @@ from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
 from tests.doubles import job_spec
 
 
-def test_the_worst_of_all_cases_with_turns_is_what_is_told() -> None:
+def test_the_worst_of_all_cases_with_and_without_turns_is_what_is_told() -> None:
     cases = [
         ((0.25,), True, [0.27]),
         ((0.5, 0.5), True, [0.49, 0.46]),
@@ -28,9 +28,12 @@ def test_the_worst_of_all_cases_with_turns_is_what_is_told() -> None:
     rows = [pacing._row("D", "10 ms", *case) for case in cases]
     assert [row["worst error, points"] for row in rows] == [2.0, 4.0, 25.0]
     assert [row["together, of exclusive"] for row in rows] == ["-", 0.95, 0.5]
-    (line,) = summary(rows)
-    assert line.startswith("D: worst error 4.0 points of 2 cases (figure: 5); two jobs together ")
-    assert line.endswith("at least 0.950 of exclusive throughput (figure: 0.95).")
+    in_turns, without = summary(rows)
+    assert in_turns.startswith("D, in turns: worst error 4.0 points of 2 cases (figure: 5); two ")
+    assert in_turns.endswith("at least 0.950 of exclusive throughput (figure: 0.95).")
+    assert without.endswith(
+        "25.0 points of 1 cases; two jobs together at least 0.500 of exclusive throughput."
+    )
 
 
 @pytest.mark.timed
