@@ -22,7 +22,7 @@ from benchmarks.options import options, stage
 from benchmarks.publish import results
 from benchmarks.real import http_services
 from benchmarks.real.comparison import MODELS, Plan, compare
-from benchmarks.real.http_services import POLICIES, Measured, Scenario, Service, harmed
+from benchmarks.real.http_services import POLICIES, Measured, Scenario, Service
 from benchmarks.real.kept import KeptServices
 from benchmarks.real.scene import told_if_it_fails
 from dlsched.model.spec import BAND_RATIO
@@ -91,36 +91,6 @@ def play_traffic(session: Session, seed: int) -> list[Measured]:
     return found
 
 
-def traffic_table(found: Sequence[Measured]) -> list[dict[str, object]]:
-    """A line a service: what its client saw under both policies."""
-    plain, own = ([row for row in found if row.policy == policy] for policy in POLICIES)
-    table = []
-    for both in zip(plain, own, strict=True):
-        counts = dict.fromkeys(one.requests for one in both)
-        line: dict[str, object] = {
-            "service": both[0].service,
-            "target, ms": both[0].target_ms,
-            "requests": " / ".join(map(str, counts)),
-        }
-        for one in both:
-            line |= {f"mean, {one.policy}": one.mean_ms, f"p95, {one.policy}": one.p95_ms}
-        table.append(line)
-    return table
-
-
-def traffic_cost(found: Sequence[Measured]) -> str:
-    """Who is slower for it, and what it cost the training."""
-    plain, own = (next(row for row in found if row.policy == policy) for policy in POLICIES)
-    slower = harmed(http_services.real_table(found))
-    return (
-        f"slower than under plain Docker by more than 10 % + 2 ms: {', '.join(slower) or 'none'} "
-        f"of {len(TRAFFIC.services)}; requests that failed: {sum(row.failed for row in found)}; "
-        f"CPU of the training meanwhile: {plain.trainings_core_s:g} s and "
-        f"{own.trainings_core_s:g} s; updates a minute: {plain.updates_per_min:g} and "
-        f"{own.updates_per_min:g}"
-    )
-
-
 Found = TypeVar("Found")
 
 
@@ -157,9 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
             results.finish("demo-all", host, [plan.seed], rows, {title: models_table(rows)})
         if "traffic" in chosen.scenes:
             found, host = play(cores, partial(play_traffic, seed=plan.seed))
-            title = f"Real traffic, ms: plain Docker and {POLICIES[1]} (seed {plan.seed})"
-            tables, cost = {title: traffic_table(found)}, [traffic_cost(found)]
-            results.finish("demo-traffic", host, [plan.seed], found, tables, cost)
+            tables, lines = http_services.told(found)
+            results.finish("demo-traffic", host, [plan.seed], found, tables, lines)
         print(f"figures: {results.FOLDER}")
 
     return told_if_it_fails("demo-all", run)
