@@ -125,8 +125,7 @@ def findings(path: Path, rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     source, shown = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
     pieces = list(python_texts(source, path.stem)) if path.suffix == ".py" else [Text(1, source)]
     if path.suffix == ".py" and shown.startswith("dlsched/"):
-        met = of_module(source, shown)
-        pieces += [Text(int(re.findall(r":(\d+)", one.where)[0]), one.text, "shown") for one in met]
+        pieces += [Text(line, text, "shown") for line, text in of_module(source, shown)]
     for piece, rule in product(pieces, rules):
         for line, message in rule.findings(piece):
             yield rule.level, f"{shown}:{line}: {rule.level}: {message} ({rule.name})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.texts import all_texts, of_module, of_page
+from tools.texts import of_module
 
 MODULE = '''
 """A docstring that no user ever meets."""
@@ -23,36 +23,22 @@ def ps():
 
 
 def test_messages_help_and_reference_are_listed_and_docstrings_are_not() -> None:
-    found = {one.text: one.where for one in of_module(MODULE, "a.py")}
-    assert list(found) == [
-        "Seconds that it waits at most.",
-        "{job.name} has no container: start it again",
-        "Show every job and target.",
+    assert list(of_module(MODULE, "a.py")) == [
+        (6, "Seconds that it waits at most."),
+        (11, "{job.name} has no container: start it again"),
+        (15, "Show every job and target."),
     ]
-    assert found["Show every job and target."] == "a.py:15 ps"
 
 
-PARTS = """
+COMPARED = """
 _PASSING = ("is marked for removal",)
 
 def check(job):
-    has = "no image of it" if job.image else "no container of it"
     log.debug("the check of %s begins", job)
-    raise ValueError(f"{job.name}: there is {has}")
+    raise ValueError(f"{job.name}: there is no container of it")
 """
 
 
-def test_a_part_is_shown_within_its_whole_and_what_is_compared_or_debugged_is_not() -> None:
-    (found,) = of_module(PARTS, "a/creation.py")
-    whole = "{job.name}: there is [no image of it | no container of it]"
-    assert (found.where, found.text) == ("a/creation.py:7 check", whole)
-
-
-def test_strings_of_the_page_are_listed() -> None:
-    source = "// \"a comment of no use\"\nshow(`${name}: no job of that name`, 'data-key')"
-    assert [one.text for one in of_page(source, "a.js")] == ["${name}: no job of that name"]
-
-
-def test_the_product_has_texts_of_python_and_of_the_page() -> None:
-    places = {one.where.partition("/")[2].partition("/")[0] for one in all_texts()}
-    assert {"cli", "control", "policies", "runtime", "web"} <= places
+def test_what_is_compared_or_debugged_is_not_listed() -> None:
+    (found,) = of_module(COMPARED, "a/creation.py")
+    assert found == (6, "{job.name}: there is no container of it")
