@@ -65,8 +65,8 @@ torture: environment  ## all that must not lose anything: deaths at every point,
 	@$(PYTHON) -m benchmarks run soak
 
 models: environment  ## train the examples' ONNX models again
-	@$(PYTHON) -m tools.environment --train
-	@.build/train-venv/bin/python examples/images/inference/train.py
+	@$(PYTHON) -m tools.environment --make models
+	@.build/models-venv/bin/python examples/images/inference/train.py
 
 # The version is pinned here, the bytes by tests/api/test_page.py.
 UPLOT := uplot@1.6.32
@@ -76,7 +76,7 @@ vendor:  ## dlsched/web/vendor, the chart library as its makers packed it (npm)
 	@cd .build/vendor/package && cp LICENSE dist/uPlot.iife.min.js dist/uPlot.min.css ../../../dlsched/web/vendor/
 
 dashboard: python  ## config/grafana/dlsched.json, from tools/dashboard
-	@python3 -m tools.environment --dashboard
+	@python3 -m tools.environment --make dashboard
 	@.build/dashboard-venv/bin/python -m tools.dashboard
 
 # Warnings are errors. After the first time it needs no network.
@@ -94,7 +94,7 @@ wheels: environment  ## the wheels dlsched and dlsched-report, in dist/
 
 # dist/ becomes what that commit gives: uncommitted changes are not in it.
 release: environment docs-environment  ## what users install, of the last commit, in dist/
-	@python3 -m tools.environment --release
+	@python3 -m tools.environment --make release
 	@$(PYTHON) -m tools.release
 
 man: docs-environment  ## the man pages alone: .build/docs/man
@@ -130,7 +130,7 @@ environment: python
 
 .PHONY: docs-environment
 docs-environment: python
-	@python3 -m tools.environment --docs
+	@python3 -m tools.environment --make docs
 
 # On a bare Debian machine there may be no Python at all yet.
 python:
