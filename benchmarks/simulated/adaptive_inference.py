@@ -143,7 +143,6 @@ POLICIES = (
     "dqoes",
     "benchmarks.peers.proportional:ProportionalPolicy",
     "benchmarks.peers.parties:PartiesPolicy",
-    "benchmarks.peers.vpa:VpaPolicy",
     "adaptive?mode=band",
     "adaptive?mode=slo",
 )
@@ -153,7 +152,6 @@ CALLED = {
     **dict.fromkeys(PUBLISHED, "dqoes-published"),
     "benchmarks.peers.proportional:ProportionalPolicy": "proportional",
     "benchmarks.peers.parties:PartiesPolicy": "parties",
-    "benchmarks.peers.vpa:VpaPolicy": "vpa",
     "adaptive?mode=band": "adaptive band",
     "adaptive?mode=slo": "adaptive slo",
 }
