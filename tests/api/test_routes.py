@@ -74,6 +74,12 @@ def test_what_is_refused_is_409(ask: Ask, source: FakeSource, path: str) -> None
     assert (answer.status_code, answer.json()) == (409, {"error": source.refuses})
 
 
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"labels": {"a": 1}}', b"\xfe\xff\0{"])
+def test_a_body_without_labels_is_400(ask: Ask, source: FakeSource, body: bytes) -> None:
+    answer = ask("POST", "/v1/containers/queued/adopt", content=body)
+    assert (answer.status_code, source.asked) == (400, [])
+
+
 def test_everything_is_given_back_and_resumed(ask: Ask, source: FakeSource) -> None:
     back = {"job": "a", "container_id": "c", "adopted": True, "now": "1 cores", "failure": None}
     source.given_back = [back]

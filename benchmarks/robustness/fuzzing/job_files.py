@@ -1,8 +1,6 @@
-"""Files that operators and users write, as YAML: job files, settings, presets.
+"""Job files, which users write, as YAML.
 
-Promised: what the file says, or lines that say what is wrong. Of a job file a `JobSpec` that the
-engine's adapter can tell; a preset in full, as `dlsched presets NAME` prints it, is that preset
-again.
+Promised: a `JobSpec` that the engine's adapter can tell, or lines that say what is wrong.
 """
 
 from __future__ import annotations
@@ -12,12 +10,9 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from pathlib import PurePosixPath
 from random import Random
-
-import yaml
 
 from benchmarks.robustness.fuzzing.trial import (
     InFolder,
@@ -30,25 +25,14 @@ from benchmarks.robustness.fuzzing.trial import (
 from dlsched.api.reading import as_json
 from dlsched.config.inbox.files import Moved, read_job_file, stamp_at
 from dlsched.config.job import parse_spec
-from dlsched.config.metrics.keys import MetricsKeys
-from dlsched.config.metrics.loading import PresetError, joined, package_presets, parse_presets
-from dlsched.config.metrics.resolving import Contradiction, Presets
-from dlsched.config.settings import load_settings, setting_places, variable_name
 from dlsched.config.users import Owner, Rules, refusals
-from dlsched.model.errors import PolicyError, SettingsError, SpecError
-from dlsched.model.sources import LogPattern, MetricsEndpoint
+from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME as JOB_NAME
 from dlsched.model.spec import JobSpec, Limits
-from dlsched.policies import registry
 from dlsched.runtime.docker.create.containers import Surroundings, create_body
 from dlsched.runtime.docker.identity.labels import labels_of
-from dlsched.runtime.progress.log_lines import LogLines
-from dlsched.runtime.progress.sources import read_sources
 from tests.config.yaml_grammar import document
 from tests.mutation import ODD, Broken, mutated
-
-# ------------------------------------------------------------------ job files
-
 
 HEAD = b"name: face-unlock\nimage: dlsched-examples/inference\n"
 BLOCKS = tuple(
@@ -268,181 +252,6 @@ def _of_a_user(spec: JobSpec) -> str:
     return ""
 
 
-# ------------------------------------------------------------------ settings and their environment
-
-_LINES = tuple(
-    line.encode()
-    for line in (
-        "instance: default\n",
-        "state_dir: /var/lib/dlsched\n",
-        "run_dir: /run/dlsched\n",
-        "watch: /etc/dlsched/jobs.d\n",
-        "policy: dqoes\n",
-        "policy: dqoes?gain=0.1&backoff=1\n",
-        "policy_options: {gain: 0.1}\n",
-        "shadow: fair\n",
-        "shadow_options: {}\n",
-        "period: 1s\n",
-        "window: 30s\n",
-        "capacity: threads\n",
-        "capacity: 3.5\n",
-        "reserve: {cpus: 0, memory: 512MiB}\n",
-        "max_jobs: 64\n",
-        "dead_band: 0.02\n",
-        "cooldown: 0s\n",
-        "group_weight: 8\n",
-        "tier_evaluations: 3\n",
-        "deliver_hook: {command: [/bin/true, x], user: nobody, timeout: 30s}\n",
-        "deliver_hook:\n  command: null\n  user: root\n",
-        "engine: {host: unix:///run/x, timeout: 10s}\n",
-        "engine:\n  config_file: /root/.docker/config.json\n  cgroup_parent: /lab\n",
-        "gpus: {injection: auto, device_folder: /dev, prefer: pack, foreign: avoid, move: true}\n",
-        "gpus:\n  reserved: [GPU-8f6d8f5e-0b5c, MIG-1/7/0]\n  on_loss: move\n",
-        "journal: {max_size: 1GiB, max_age: 7d, frame: 5m}\n",
-        "log: {level: info, format: text}\n",
-    )
-)
-_VARIABLES = tuple(variable_name(place).encode() for place in setting_places())
-_VALUES = tuple(line.partition(b": ")[2].strip() for line in _LINES)
-_SETTING_WORDS = (
-    *_VALUES,
-    *_VARIABLES,
-    b"null",
-    b"{",
-    b"}",
-    b"[",
-    b"&a ",
-    b"*a",
-    b"!!x ",
-    b"---\n",
-    b"?",
-    b"&",
-    b"=",
-)
-_NEXT = b"\x1e"
-"""Between the file and each variable."""
-
-
-def make_settings(rng: Random) -> bytes:
-    lines = rng.sample(_LINES, rng.randrange(4))
-    kind = rng.random()
-    if kind < 0.02:
-        data = rng.randbytes(rng.randrange(64)).replace(_NEXT, b"")
-    elif kind < 0.20:
-        data = document(rng, tuple(line.decode().partition(":")[0] for line in _LINES))
-    elif kind < 0.25:
-        data = b"".join(lines)
-    else:
-        data = mutated(rng, b"".join(lines), _LINES, _SETTING_WORDS)
-    for _ in range(rng.choice((0, 0, 1, 2))):
-        value = rng.choice((*_VALUES, *ODD))
-        if rng.random() < 0.5:
-            value = mutated(rng, value, _VALUES, _SETTING_WORDS)
-        data += _NEXT + rng.choice(_VARIABLES) + b"=" + value
-    return data
-
-
-class SettingsFile(InFolder):
-    """One settings file, over and over."""
-
-    def answer(self, data: bytes) -> str:
-        content, *variables = data.split(_NEXT)
-        file = self.folder / "dlsched.yaml"
-        file.write_bytes(content)
-        environ = {}
-        for variable in variables:
-            # No environment can hold a zero byte.
-            name, _, value = variable.replace(b"\0", b"").partition(b"=")
-            environ[os.fsdecode(name)] = os.fsdecode(value)
-        environ.pop("DLSCHED_CONFIG", None)
-        try:
-            settings = refusable(load_settings, file, environ, {}, meant=SettingsError)
-        except Refused as refused:
-            return str(refused).replace(str(self.folder), "")
-        text = json.dumps(asdict(settings), default=str, allow_nan=False)
-        # `module:Class` would be imported: that is what the operator then asked for.
-        if ("?" in settings.policy or settings.policy_options) and ":" not in settings.policy:
-            load = registry.load
-            refusable(load, settings.policy, settings.policy_options, meant=PolicyError)
-        return text
-
-
-# ------------------------------------------------------------------ presets
-
-_PRESET_WORDS = tuple(
-    word.encode()
-    for word in (
-        *MetricsKeys.model_fields, "base: vllm\n", "base: a\n", "{", "}", "[", "]", ":", ",", "!",
-        "where: {a: '('}", "where: {a: '!.*'}", "unit: us", "kind: ratio", "kind: log", "via: true",
-        "port: [1, 2]", "name: 'a,b'",
-        "first_of: [{name: x}, {total: y, count: z}]", "when: a == b",
-        "step: evaluations", "pattern: '(?P<a>.)'", "(?P<x>", "&a", "*a", "!!python/object:a ",
-    )
-)  # fmt: skip
-_LABELS = (
-    {"dlsched.metrics": "a"},
-    {"dlsched.metrics": "a", "dlsched.metrics.port": "1"},
-    {"dlsched.metrics": "a", "dlsched.metrics.where.model": "x", "dlsched.metrics.via": "edge"},
-    {"dlsched.metrics": "a", "dlsched.metrics.pattern": "(?P<loss>.)", "dlsched.metrics.unit": "s"},
-)
-
-
-@cache
-def _files() -> tuple[bytes, ...]:
-    """Each packaged preset as a file of its own, under the name that the labels use."""
-    presets = package_presets()
-    return tuple(
-        yaml.safe_dump({"a": presets.plain(name)}).encode()  # in order: the same bytes for ever
-        for name in sorted(presets.by_name)
-    )
-
-
-def make_presets(rng: Random) -> bytes:
-    if rng.random() < 0.1:
-        return document(rng, ("vllm", "own", "base", "port", "name", "pattern", "where", "unit"))
-    files = _files()
-    data = rng.choice(files)
-    if rng.random() < 0.2:
-        data += rng.choice(files).replace(b"a:\n", b"b:\n", 1)
-    words = (*_PRESET_WORDS, *ODD)
-    return mutated(rng, data, files, words) if rng.random() < 0.95 else rng.randbytes(64)
-
-
-def read_presets(data: bytes) -> str:
-    parsed = refusable(parse_presets, data, "own.yaml", meant=PresetError)
-    presets = refusable(joined, package_presets(), [parsed], meant=PresetError)
-    own = [name for name, one in presets.by_name.items() if one.file == "own.yaml"]
-    found = [_sources(presets, name) for name in own]
-    found += [told(read_sources, labels, presets) for labels in _LABELS]
-    return "\n".join(found)
-
-
-def _sources(presets: Presets, name: str) -> str:
-    keys = presets.by_name[name].keys
-    try:
-        sources = refusable(presets.sources, keys, meant=Contradiction)
-    except Refused as refused:
-        return str(refused)
-    again = parse_presets(yaml.safe_dump({name: presets.plain(name)}).encode(), "again")[1][name]
-    if presets.sources(again) != sources:
-        raise Broken(f"{name} in full is another preset")
-    for source in sources:
-        if isinstance(source, LogPattern):
-            LogLines(source.pattern, source.step, source.when)
-        elif isinstance(source, MetricsEndpoint) and not source.ports:
-            raise Broken("an endpoint without a port")
-    return json.dumps([asdict(one) for one in sources])
-
-
 def spec() -> Target:
     reader = JobFile()
     return Target("spec", make_job, reader.answer, 3.0, reader.close, largest_jobs)
-
-
-def settings() -> Target:
-    reader = SettingsFile()
-    return Target("settings", make_settings, reader.answer, 3.0, reader.close)
-
-
-def presets() -> Target:
-    return Target("presets", make_presets, read_presets)
