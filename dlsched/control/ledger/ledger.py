@@ -24,6 +24,7 @@ from dlsched.control.ledger.job_record import (
     view_of,
 )
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
+from dlsched.control.ledger.memory import MemoryAlarms
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.state import Queued, State
@@ -58,6 +59,7 @@ class Ledger:
         self._cycle, self._arrived = cycle, 0
         self._wakes: list[str] = []
         self._capacity = CapacityTracker()
+        self._memory_alarms = MemoryAlarms()
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
@@ -103,6 +105,7 @@ class Ledger:
                 *engine_alarms(observed),
                 *capacity_alarms(observed.node, self._capacity),
                 *divergence_alarms(views),
+                *self._memory_alarms.of(views, observed),
                 *desired.alarms,
             ),
         )
@@ -161,6 +164,7 @@ class Ledger:
         uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
+            record.memory.update(fact, observed.now_s)
             known = record.measured_spec is record.spec and not self._tiers.is_near(name)
             if known and fact is not None and record.measures.rests_on(fact, observed.now_s):
                 continue
@@ -374,6 +378,7 @@ class Ledger:
             and last.spec is record.spec
             and last.state is status.state
             and last.reason == status.reason
+            and last.memory is record.memory.use
             and last.tiers == self._tiers.tiers(record.spec.name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)

@@ -23,8 +23,8 @@ CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocks
 SYSTEMD = Path("/run/systemd/system")
 
 JUMP_S = 0.05
-DESCRIPTORS_A_JOB = 16
-"""Typically ten; following a log and fetching a page take more."""
+DESCRIPTORS_A_JOB = 20
+"""Typically fourteen; following a log and fetching a page take more."""
 DESCRIPTORS_BESIDE = 256
 
 _TIME_ERROR = 5

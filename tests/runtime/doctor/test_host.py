@@ -132,7 +132,7 @@ def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     few = descriptors(1000)
     assert (few.state, few.remedy) == (
         "warn",
-        "raise that limit (LimitNOFILE=16256), or lower max_jobs",
+        "raise that limit (LimitNOFILE=20256), or lower max_jobs",
     )
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
     assert descriptors(10_000).state == "ok"
