@@ -67,6 +67,7 @@ _LAYOUTS = (
     _Layout(24, whole_target=True, forecast=True),
     _Layout(18, whole_target=True, forecast=True),
     _Layout(18, whole_target=False, forecast=True),
+    _Layout(18, whole_target=True, forecast=False, memory=True),
     _Layout(18, whole_target=True, forecast=False),
     _Layout(14, whole_target=False, forecast=False),
     _Layout(10, whole_target=False, forecast=False),
@@ -116,8 +117,9 @@ def show_cpu(status: Status, page: Page, host: str = "") -> None:
 def _show_table(jobs: Sequence[JobStatus], page: Page, hosts: Sequence[str] = ()) -> None:
     """`hosts`: of each job, in a column of its own; none: it has none."""
     has_forecasts = any(job.outlook for job in jobs)
+    has_memory = any(job.memory.working_set_bytes is not None for job in jobs)
     for layout in _LAYOUTS:
-        if layout.forecast and not has_forecasts:
+        if (layout.forecast and not has_forecasts) or (layout.memory and not has_memory):
             continue
         columns, rows = _columns(layout), [_row(job, layout) for job in jobs]
         if hosts:

@@ -7,9 +7,11 @@ the limit is near in comparison with that window. `benchmarks run memory` has th
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from dlsched.model.state import Filling
 from dlsched.model.units import render_bytes, render_seconds
@@ -25,16 +27,21 @@ NEAR_RATIO = 0.95
 NEAR_WINDOW = 6
 """Minutes. From `NEAR_RATIO` of the limit on there is no time for a longer window."""
 AHEAD_RATIO = 1 / 3
-"""The limit must be nearer than this part of the window. At 1, 29 of 280 drawn harmless loads
-raised an alarm, at 1/2 14, at 1/3 2, at 1/4 1; of 118 leaks 118, 117, 116 and 114 were warned of
-5 min ahead (seeds 1 to 40)."""
+"""The limit must be nearer than this part of the window. At 1/2, 13 of 280 drawn harmless loads
+raised an alarm, at 0.4 8, at 1/3 2; of 118 leaks 116, 115 and 115 were warned of 5 min ahead
+(seeds 1 to 40)."""
 LEAST_RATIO = 0.005
 """Growth in a window below this part of the limit is noise."""
-STEP_RATIO = 0.25
-"""A part of the window grows if it has this part of the mean growth; it falls back if it loses as
-much."""
+GROWS_RATIO = 0.5
+"""A part of the window grows if it has this part of the mean growth."""
+FALLS_RATIO = 0.25
+"""It falls back if it loses this part of it."""
 LEAST_GROWING = 4
 """Of the window's five steps from part to part."""
+STILL = 5
+STILL_RATIO = 0.5
+"""In the last `STILL` minutes it must have grown at this part of the window's rate: a load that has
+just stopped is no leak."""
 ENDS_AFTER = 5
 """Minutes without growth after which an alarm ends, at least: two parts of its window."""
 LOWER_RATIO = 0.9
@@ -71,49 +78,56 @@ class MemoryTrend:
             self._now = min(low, held_bytes), max(high, held_bytes)
 
     def _judge(self, now_s: float, limit_bytes: int | None) -> None:
-        last, slots = self._slots[-1], list(self._slots)
+        last, found = self._slots[-1], None
         if not limit_bytes:
             self.filling = self._raised = None
             return
-        if last is None:
-            return
-        windows = (NEAR_WINDOW, *WINDOWS) if last[1] >= NEAR_RATIO * limit_bytes else WINDOWS
-        for minutes in windows:
-            found = _growth(slots, minutes, limit_bytes)
-            if found is not None:
-                grew_bytes, full_in_s, step_bytes = found
-                over_s = minutes * SLOT_S
-                self.filling = Filling(grew_bytes, over_s, limit_bytes, full_in_s, now_s)
-                ends_after_s = max(ENDS_AFTER, 2 * minutes // PARTS) * SLOT_S
-                self._raised = _Raised(last, limit_bytes, step_bytes, ends_after_s, now_s)
-                return
-        if self._raised is not None and self._raised.ends(last, limit_bytes, now_s):
+        if last is not None:
+            slots, near = list(self._slots), last[1] >= NEAR_RATIO * limit_bytes
+            windows = (NEAR_WINDOW, *WINDOWS) if near else WINDOWS
+            growths = (_growth(slots, minutes, limit_bytes) for minutes in windows)
+            found = next((one for one in growths if one is not None), None)
+        if last is not None and found is not None:
+            grew_bytes, over_s, full_in_s = found.grew_bytes, found.over_s, found.full_in_s
+            self.filling = Filling(grew_bytes, over_s, limit_bytes, full_in_s, now_s)
+            self._raised = _Raised(last, found, limit_bytes, now_s)
+        elif self._raised is not None and self._raised.ends(last, limit_bytes, now_s):
             self.filling = self._raised = None
+
+
+class _Growth(NamedTuple):
+    """Growth in a window that reaches the limit soon."""
+
+    minutes: int
+    """The window."""
+    grew_bytes: int
+    over_s: float
+    """The part of it that was observed."""
+    full_in_s: float
+    step_bytes: float
+    """What counts as growth from now on."""
 
 
 class _Raised:
     """What an alarm rests on, and when it ends."""
 
-    def __init__(
-        self, at: _Slot, limit_bytes: int, step_bytes: float, ends_after_s: float, now_s: float
-    ) -> None:
+    def __init__(self, at: _Slot, growth: _Growth, limit_bytes: int, now_s: float) -> None:
         self._lowest_bytes, self._lower_line_bytes = at[0], LOWER_RATIO * at[1]
-        self._limit_bytes, self._step_bytes = limit_bytes, step_bytes
-        self._ends_after_s, self._grew_s = ends_after_s, now_s
+        self._limit_bytes, self._step_bytes = limit_bytes, growth.step_bytes
+        self._ends_after_s = max(ENDS_AFTER, 2 * growth.minutes // PARTS) * SLOT_S
+        self._grew_s = now_s
 
-    def ends(self, slot: _Slot, limit_bytes: int, now_s: float) -> bool:
+    def ends(self, slot: _Slot | None, limit_bytes: int, now_s: float) -> bool:
         """Whether growth has stopped, use fell, or another limit applies."""
-        if slot[0] >= self._lowest_bytes + self._step_bytes:
+        if slot is not None and slot[0] >= self._lowest_bytes + self._step_bytes:
             self._lowest_bytes, self._grew_s = slot[0], now_s
+        fell = slot is not None and slot[1] < self._lower_line_bytes
         stopped = now_s - self._grew_s > self._ends_after_s
-        return stopped or slot[1] < self._lower_line_bytes or limit_bytes != self._limit_bytes
+        return stopped or fell or limit_bytes != self._limit_bytes
 
 
-def _growth(
-    slots: Sequence[_Slot | None], minutes: int, limit_bytes: int
-) -> tuple[int, float, float] | None:
-    """Growth in that window, time to the limit at its rate, and what counts as growth of a part;
-    None: it does not grow steadily, or not near enough to the limit."""
+def _growth(slots: Sequence[_Slot | None], minutes: int, limit_bytes: int) -> _Growth | None:
+    """Growth in that window; None: it is not steady, or the limit is not near enough."""
     size = minutes // PARTS
     parts = [
         [one for one in slots[-size * back : len(slots) - size * (back - 1)] if one is not None]
@@ -126,24 +140,24 @@ def _growth(
     floors = [min(low for low, _ in part) for part in parts]
     steps = [after - before for before, after in pairwise(floors)]
     mean = (floors[-1] - floors[0]) / len(steps)
-    step_bytes = STEP_RATIO * mean
+    step_bytes = FALLS_RATIO * mean
     last, top = parts[-1][-1], max(high for _, high in parts[-1])
     grew_bytes = last[0] - floors[0]
     if grew_bytes < LEAST_RATIO * limit_bytes or mean <= 0:
         return None
-    growing = sum(step >= step_bytes for step in steps)
-    # What grew in the part that has just ended does not show in its lowest reading.
-    still = last[0] - floors[-1] >= 2 * step_bytes * (size - 1) / size
+    growing = sum(step >= GROWS_RATIO * mean for step in steps)
+    recent = min(one[0] for one in slots[-STILL - 1 :] if one is not None)
+    still = last[0] - recent >= STILL_RATIO * mean * min(STILL, size) / size
     if growing < LEAST_GROWING or min(steps) < -step_bytes or not still:
         return None
     earlier = max((one[1] for one in slots[: -size * PARTS] if one is not None), default=0)
     if top <= earlier < NEAR_RATIO * limit_bytes:
         return None  # it was there before, and went back by itself
     rate = min(mean, sum(steps[-2:]) / 2) / (size * SLOT_S)
-    full_in_s = max(limit_bytes - top, 0) / rate if rate > 0 else None
-    if full_in_s is None or full_in_s >= AHEAD_RATIO * minutes * SLOT_S:
+    full_in_s = max(limit_bytes - top, 0) / rate if rate > 0 else math.inf
+    if full_in_s >= AHEAD_RATIO * minutes * SLOT_S:
         return None
-    return grew_bytes, full_in_s, step_bytes
+    return _Growth(minutes, grew_bytes, len(parts) * size * SLOT_S, full_in_s, step_bytes)
 
 
 def filling_text(filling: Filling) -> str:
