@@ -167,7 +167,7 @@ BENCHES = {
         "simulated",
         "1 min",
         "no",
-        "360 drawn loads of memory: leaks that were warned of, and false alarms",
+        "720 drawn loads of memory: leaks that were warned of, and false alarms",
     ),
     "sim-vs-real": Bench(
         "benchmarks.simulated.sim_vs_real",
