@@ -127,7 +127,7 @@ class _Raised:
 
 
 def _growth(slots: Sequence[_Slot | None], minutes: int, limit_bytes: int) -> _Growth | None:
-    """Growth in that window; None: it is not steady, or the limit is not near enough."""
+    """Growth in that window; None: it is not constant, or the limit is not near enough."""
     size = minutes // PARTS
     parts = [
         [one for one in slots[-size * back : len(slots) - size * (back - 1)] if one is not None]
