@@ -26,8 +26,8 @@ class MemoryTracker:
     def __init__(self) -> None:
         self.use = MemoryUse()
         """The same object while nothing changes."""
-        self._last: tuple[ContainerFact | None, int] = (None, -1)
-        """The last fact, and its minute: the same one changes nothing in it."""
+        self._last: tuple[object, ...] = ()
+        """What the last update was made of: within its minute the same changes nothing."""
         self._start: tuple[str, int] | None = None
         self._trend = MemoryTrend()
         self._earlier_kills = 0
@@ -37,10 +37,12 @@ class MemoryTracker:
 
     def update(self, fact: ContainerFact | None, now_s: float) -> None:
         """Take in the job's container; None: it has none."""
-        sample = fact, int(now_s // SLOT_S)
-        if sample[0] is self._last[0] and sample[1] == self._last[1]:
+        made_of: tuple[object, ...] = (int(now_s // SLOT_S),)
+        if fact is not None:
+            made_of += fact.memory, fact.state, fact.container_id, fact.starts, fact.oom_killed
+        if made_of == self._last:
             return
-        self._last = sample
+        self._last = made_of
         memory, alive = MemoryFact(), fact is not None and fact.state in _ALIVE
         if fact is not None:
             start = fact.container_id, fact.starts

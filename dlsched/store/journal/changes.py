@@ -135,7 +135,8 @@ class Reported:
     diverged: bool = False
     unclear: str | None = None
     """The last reason for which its latency could not be judged."""
-    oom_kills: int = 0
+    oom_kills: int | None = None
+    """None: unknown, so that the next count is no news."""
 
 
 _NOTHING = Reported(JobState.WAITING, Tiers())
@@ -152,7 +153,7 @@ def reported(
     blind = None if why is not None else job.blind
     why = why or (before.unclear if before is not None else None)
     idle, problem = job.idle is not None, _gpu_problem(job, node)
-    kills = job.memory.oom_kills or 0
+    kills = job.memory.oom_kills
     return Reported(job.state, tiers, blind, idle, problem, targets, diverged, why, kills)
 
 
@@ -237,8 +238,9 @@ def events(
             record(name, "diverged", str(job.diverged))
         elif job.diverged is None and known.diverged and job.runs:
             record(name, "finite", None)
-        if was is not None and after[name].oom_kills > was.oom_kills:
-            record(name, "oom-kill", _killed(job, after[name].oom_kills - was.oom_kills))
+        kills, before_kills = after[name].oom_kills or 0, known.oom_kills
+        if before_kills is not None and kills > before_kills:
+            record(name, "oom-kill", _killed(job, kills - before_kills))
         for kind, reason in _reached(job, known.tiers):
             record(name, kind, reason)
         for kind, outlook in turns:

@@ -446,6 +446,7 @@ def test_kills_by_the_kernel_are_recorded_once_each() -> None:
 
 def test_kills_before_a_job_was_known_are_none_and_those_while_the_agent_was_away_are() -> None:
     assert [one.kind for one in happened(_held(1, 4))] == ["arrived"]
+    assert happened(_held(2, 4), known=last_reported(report(1, job()))) == [], "of an older version"
     known = last_reported(_held(1, 4))
     (event,) = happened(_held(2, 5), known=known)
     assert event.kind == "oom-kill"
