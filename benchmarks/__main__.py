@@ -154,6 +154,13 @@ BENCHES = {
         "no",
         "services beside trainings on one node",
     ),
+    "memory": Bench(
+        "benchmarks.simulated.memory",
+        "simulated",
+        "1 min",
+        "no",
+        "720 drawn loads of memory: leaks that were warned of, and false alarms",
+    ),
     "sim-vs-real": Bench(
         "benchmarks.simulated.sim_vs_real",
         "simulated",

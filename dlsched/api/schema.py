@@ -225,6 +225,24 @@ class SidecarStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class MemoryStatus(Value):
+    """A container's memory, as its control group counts it; `memory_bytes` is all of its use."""
+
+    working_set_bytes: int | None
+    """Without file pages that were not used lately."""
+    limit_bytes: int | None
+    """The smallest limit of its group and of those around it; None: none."""
+    peak_bytes: int | None
+    """The most that was in use since this start, page cache included."""
+    oom_kills: int | None
+    """Processes in it that the kernel killed for want of memory, over all starts observed."""
+    filling: str | None
+    """How it grows towards its limit, and when it will reach that; None: it does not."""
+    text: str
+    """All of it in one line; empty: nothing is known."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class JobStatus(Value):
     """One job. Below REQUESTS_MIN requests `ratio` and both `satisfied` are None."""
 
@@ -270,6 +288,7 @@ class JobStatus(Value):
     cpu: CpuStatus
     gpu: JobGpuStatus | None
     memory_bytes: int | None
+    memory: MemoryStatus
     throttled_ratio: float | None
     sidecar: SidecarStatus
     blind: str | None

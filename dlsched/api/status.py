@@ -24,6 +24,7 @@ from dlsched.api.schema import (
     JobStatus,
     LatencyTargetStatus,
     LogStatus,
+    MemoryStatus,
     NodeStatus,
     SidecarStatus,
     Status,
@@ -51,6 +52,7 @@ from dlsched.estimate.measured import (
     latency_of,
     metric_of,
 )
+from dlsched.estimate.memory import filling_text
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
@@ -65,11 +67,12 @@ from dlsched.model.state import (
     GpuHolder,
     GpuView,
     JobView,
+    MemoryUse,
     Progress,
     Reached,
     Snapshot,
 )
-from dlsched.model.units import render_quantile, render_seconds
+from dlsched.model.units import counted, render_bytes, render_quantile, render_seconds
 from dlsched.store.journal.rows import Change, Event
 
 
@@ -178,6 +181,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             usage_cores=usage.cpu_cores,
         ),
         gpu=gpu_of(job),
+        memory=_memory(job.memory),
         sidecar=SidecarStatus.of(
             progress,
             age_s=None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
@@ -192,6 +196,19 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         weight=job.spec.weight,
         background=job.spec.background,
     )
+
+
+def _memory(use: MemoryUse) -> MemoryStatus:
+    filling, parts = None if use.filling is None else filling_text(use.filling), []
+    if use.working_set_bytes is not None:
+        limit = ", no limit" if use.limit_bytes is None else f" of {render_bytes(use.limit_bytes)}"
+        parts.append(f"working set {render_bytes(use.working_set_bytes)}{limit}")
+    if use.peak_bytes is not None:
+        parts.append(f"peak {render_bytes(use.peak_bytes)}")
+    if use.oom_kills:
+        parts.append(counted(use.oom_kills, "OOM kill"))
+    text = "; ".join(part for part in (", ".join(parts), filling) if part)
+    return MemoryStatus.of(use, filling=filling, text=text)
 
 
 def _uncertain(job: JobView, *, bounded: bool) -> str | None:

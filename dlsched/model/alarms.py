@@ -125,6 +125,17 @@ class AlarmKey(StrEnum):
         ),
         "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
     )
+    MEMORY_FILLS = (
+        "memory-fills",
+        (
+            "A container's memory in use has grown steadily and will soon reach its limit. Then "
+            "the kernel swaps, or kills a process in it."
+        ),
+        (
+            "Raise the limit by the command in the text, or let the program use less; "
+            "dlsched changes no memory limit."
+        ),
+    )
     DIVERGED = (
         "diverged",
         "A training reports nan or inf for its loss or its target's metric. It is not delivered.",

@@ -162,6 +162,33 @@ class Usage:
     """Sum over all of its GPUs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Growth of a container's memory that will reach its limit if it goes on, as measured."""
+
+    grew_bytes: int
+    over_s: float
+    """The time in which it grew by that."""
+    limit_bytes: int
+    full_in_s: float
+    """Time to the limit, from `at_s` on."""
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """A container's memory. Fields shared with `MemoryFact` mean the same."""
+
+    working_set_bytes: int | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+    """Over all starts that were observed."""
+    limit_reached: bool = False
+    filling: Filling | None = None
+    """None: it does not fill up."""
+
+
 STOPPED_BY_COMMAND = "stopped by command; `dlsched submit --start` or a changed file lifts it"
 
 
@@ -254,6 +281,7 @@ class JobView:
     """Whether it can be put there and the operator allows it."""
     burst_cores: float | None = None
     usage: Usage = Usage()
+    memory: MemoryUse = MemoryUse()
     progress: Progress = Progress()
     attained_core_s: float = 0.0
     """Attained service: CPU time over all starts."""

@@ -23,10 +23,22 @@ from dlsched.model.spec import (
     LatencyTarget,
     Limits,
 )
-from dlsched.model.state import Diverged, Idle, JobState, JobView, Lacks, Progress, Reached, Tiers
+from dlsched.model.state import (
+    Diverged,
+    Filling,
+    Idle,
+    JobState,
+    JobView,
+    Lacks,
+    MemoryUse,
+    Progress,
+    Reached,
+    Tiers,
+)
 from tests.cli.conftest import Program
 from tests.status_source import (
     CHANGE,
+    NOW_S,
     FakeSource,
     example_report,
     foretold,
@@ -180,6 +192,15 @@ def late() -> CycleReport:
     return replace(report, snapshot=replace(report.snapshot, node=node))
 
 
+def filling() -> CycleReport:
+    """One whose memory fills up beside one without a limit, and one of which nothing is known."""
+    growth = Filling(1_290_000_000, 1800.0, 8 << 30, 540.0, NOW_S)
+    use = MemoryUse(7_550_000_000, 8 << 30, 7_600_000_000, 2, filling=growth)
+    fills = replace(job("fills", target=None), memory=use)
+    free = replace(job("free", target=None), memory=MemoryUse(300 << 20, None, 310 << 20, 0))
+    return report_of(fills, free, job("unread", target=None))
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -191,6 +212,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "gpus": moving,
     "short": short,
     "late": late,
+    "filling": filling,
     "unheard": unheard,
     "empty": empty,
 }

@@ -25,6 +25,7 @@ from dlsched.control.ledger.job_record import (
     view_of,
 )
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
+from dlsched.control.ledger.memory import MemoryAlarms
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.state import Queued, State
@@ -60,6 +61,7 @@ class Ledger:
         self._cycle, self._arrived = cycle, 0
         self._wakes: list[str] = []
         self._capacity_cores: float | None = None
+        self._memory_alarms = MemoryAlarms()
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
@@ -106,6 +108,7 @@ class Ledger:
                 *engine_alarms(observed),
                 *capacity_alarms(observed.node),
                 *divergence_alarms(views),
+                *self._memory_alarms.of(views, observed),
                 *desired.alarms,
             ),
         )
@@ -164,6 +167,7 @@ class Ledger:
         uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
+            record.memory.update(fact, observed.now_s)
             self._tiers.observe(record.spec, fact, self._options.tier_evaluations, observed.now_s)
             if fact is None:
                 record.measures.absent()
@@ -363,6 +367,7 @@ class Ledger:
             and last.spec is record.spec
             and last.state is status.state
             and last.reason == status.reason
+            and last.memory is record.memory.use
             and last.tiers == self._tiers.tiers(name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)

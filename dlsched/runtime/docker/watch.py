@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dlsched.model.facts import ContainerFact, LogFact, Operation, Report, WireFact
+from dlsched.model.facts import ContainerFact, LogFact, MemoryFact, Operation, Report, WireFact
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
@@ -263,6 +263,7 @@ class Watch:
             cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=reading.memory_bytes if runs else None,
+            memory=reading.memory if runs else MemoryFact(),
             cpu_wait_ratio=wait_ratio if runs else None,
         )
 
