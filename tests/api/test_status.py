@@ -134,7 +134,11 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
         (JobStatus, LatencySketch, "errors"),
         (JobStatus, Usage, "memory_bytes throttled_ratio"),
         (JobStatus, Progress, "in_flight oldest_s"),
-        (JobStatus, JobView, "name state reason tiers diverged blind idle starts attained_core_s"),
+        (
+            JobStatus,
+            JobView,
+            "name state reason tiers diverged memory blind idle starts attained_core_s",
+        ),
         (SidecarStatus, Progress, "bad_lines refused trouble log hides_failures lacks wire"),
         (LogStatus, LogFact, "lines matched example"),
         (ForecastStatus, Forecast, "tier kind needs_cores best lacks why"),
