@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench bench-gpu gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
+.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -56,9 +56,6 @@ bench: environment  ## the measurements that README and docs quote
 # An interpreter of this host that has torch with CUDA; nothing of that size is downloaded.
 TORCH_PYTHON := python3
 
-bench-gpu: environment  ## pacing on a GPU (TORCH_PYTHON); without one on a simulated device
-	@$(PYTHON) -m benchmarks run gpu-pacing --python $(TORCH_PYTHON)
-
 gpu-truth:  ## what dlsched assumes of a GPU against the hardware (TORCH_PYTHON), in eight minutes
 	@$(TORCH_PYTHON) -m benchmarks.gpu.truth
 
@@ -68,8 +65,8 @@ torture: environment  ## all that must not lose anything: deaths at every point,
 	@$(PYTHON) -m benchmarks run soak
 
 models: environment  ## train the examples' ONNX models again
-	@$(PYTHON) -m tools.environment --train
-	@.build/train-venv/bin/python examples/images/inference/train.py
+	@$(PYTHON) -m tools.environment --make models
+	@.build/models-venv/bin/python examples/images/inference/train.py
 
 # The version is pinned here, the bytes by tests/api/test_page.py.
 UPLOT := uplot@1.6.32
@@ -79,7 +76,7 @@ vendor:  ## dlsched/web/vendor, the chart library as its makers packed it (npm)
 	@cd .build/vendor/package && cp LICENSE dist/uPlot.iife.min.js dist/uPlot.min.css ../../../dlsched/web/vendor/
 
 dashboard: python  ## config/grafana/dlsched.json, from tools/dashboard
-	@python3 -m tools.environment --dashboard
+	@python3 -m tools.environment --make dashboard
 	@.build/dashboard-venv/bin/python -m tools.dashboard
 
 # Warnings are errors. After the first time it needs no network.
@@ -97,7 +94,7 @@ wheels: environment  ## the wheels dlsched and dlsched-report, in dist/
 
 # dist/ becomes what that commit gives: uncommitted changes are not in it.
 release: environment docs-environment  ## what users install, of the last commit, in dist/
-	@python3 -m tools.environment --release
+	@python3 -m tools.environment --make release
 	@$(PYTHON) -m tools.release
 
 man: docs-environment  ## the man pages alone: .build/docs/man
@@ -133,7 +130,7 @@ environment: python
 
 .PHONY: docs-environment
 docs-environment: python
-	@python3 -m tools.environment --docs
+	@python3 -m tools.environment --make docs
 
 # On a bare Debian machine there may be no Python at all yet.
 python:

@@ -39,7 +39,7 @@ from dlsched.runtime import host as host_facts
 from dlsched.runtime.allotment import METRICS_FILE
 from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.identity.labels import container_name, labels_of
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.simulation.clock import VirtualClock
 from tests.runtime.docker.fake_engine import FakeEngine

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dlsched.control.ledger.tiers import TierProgress, advanced, settled
-from dlsched.estimate.evaluations import evaluations
 from dlsched.estimate.sketch import cv, merge
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
@@ -103,8 +102,6 @@ class Course:
 
     name: str
     arrived_s: float
-    points: tuple[tuple[float, float], ...]
-    """Evaluations: when received, and the metric."""
     attained: tuple[tuple[float, float], ...]
     """CPU time attained, in core-seconds, by time."""
     ended_s: float | None
@@ -161,7 +158,6 @@ def courses(
         found[name] = Course(
             name=name,
             arrived_s=arrived_s,
-            points=_points(samples[name], target),
             attained=tuple(attained[name]),
             ended_s=ended.get(name),
             tiers_s=tiers_s(samples[name], target, in_a_row) if target else (None, None),
@@ -307,18 +303,6 @@ def _job_result(course: Course, began_s: float, last_s: float) -> JobResult:
         tier2_s=scoring.since(second, course.arrived_s),
         completion_s=scoring.since(course.ended_s, course.arrived_s),
         goals=("tier1", "tier2", "completion"),
-    )
-
-
-def _points(
-    samples: Iterable[Sample], target: AccuracyTarget | None
-) -> tuple[tuple[float, float], ...]:
-    if target is None:
-        return ()
-    return tuple(
-        (sample.received_s, value)
-        for sample in samples
-        for value in evaluations(sample, target.metric)
     )
 
 

@@ -117,7 +117,7 @@ def longest_first(items: list[pytest.Item]) -> None:
     """Sort files that the kept table knows to be long to the front: no worker begins one as its
     last. A file's cases stay together and in their order."""
     known: dict[str, list[float]] = (
-        json.loads(DURATIONS.read_text(encoding="utf-8"))["slowest"] if DURATIONS.is_file() else {}
+        json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.is_file() else {}
     )
     took_s: dict[Path, float] = {}
     for item in items:

@@ -40,6 +40,7 @@ from dlsched.model.spec import (
 )
 from dlsched.model.state import (
     Diverged,
+    Filling,
     GpuHolder,
     GpuView,
     HolderKind,
@@ -47,6 +48,7 @@ from dlsched.model.state import (
     JobState,
     JobView,
     Lacks,
+    MemoryUse,
     NodeView,
     Progress,
     Reached,
@@ -308,6 +310,13 @@ def everything_report() -> CycleReport:
         gpu_lost="GPU 2 fell off the bus",
         blind="no report for 1 min",
         desired=Limits(0.6, 0.6),
+        memory=MemoryUse(
+            6_550_000_000,
+            8 << 30,
+            6_900_000_000,
+            2,
+            filling=Filling(1_290_000_000, 2400.0, 8 << 30, 1490.0, NOW_S - 30.0),
+        ),
         progress=replace(
             first.progress,
             recent=from_latencies((0.05,) * 9, errors=1),
@@ -315,7 +324,7 @@ def everything_report() -> CycleReport:
             oldest_s=0.1,
             bad_lines=2,
             refused="latency_ms: 'fast': not a finite number",
-            log=LogFact(lines=512, matched=0, example="'loading'", buffered=True),
+            log=LogFact(lines=512, matched=0, example="'loading'"),
             trouble="its line is too long",
             wire=WireFact(
                 (8000,),

@@ -24,10 +24,13 @@ BUILD = ROOT / ".build"
 REQUIREMENTS = ROOT / "requirements" / "dev.txt"
 BROWSER_REQUIREMENTS = ROOT / "requirements" / "browser.txt"
 CHROMIUM = "/usr/bin/chromium"
-DOCS_REQUIREMENTS = ROOT / "requirements" / "docs.txt"
-DASHBOARD_REQUIREMENTS = ROOT / "requirements" / "grafana.txt"
-RELEASE_REQUIREMENTS = ROOT / "requirements" / "release.txt"
-TRAIN_REQUIREMENTS = ROOT / "examples" / "images" / "inference" / "requirements-train.txt"
+FOR_MAKE = {
+    "models": ROOT / "examples" / "images" / "inference" / "requirements-train.txt",
+    "docs": ROOT / "requirements" / "docs.txt",
+    "dashboard": ROOT / "requirements" / "grafana.txt",
+    "release": ROOT / "requirements" / "release.txt",
+}
+"""Requirements of the environments that one target of the Makefile alone needs."""
 
 # The pins were compiled under 3.11, so that one comes first.
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3")
@@ -151,14 +154,9 @@ def prepare(folder: Path, requirements: Path, *, install_project: bool) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Prepare the environment for development, or for `make models`, `docs`, `dashboard` or
-    `release`."""
+    """Prepare the environment for development, or that of one target of the Makefile."""
     parser = argparse.ArgumentParser(prog="python3 -m tools.environment", description=main.__doc__)
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument("--train", action="store_true", help="the environment for `make models`")
-    other.add_argument("--docs", action="store_true", help="the environment for `make docs`")
-    other.add_argument("--dashboard", action="store_true", help="that for `make dashboard`")
-    other.add_argument("--release", action="store_true", help="that for `make release`")
+    parser.add_argument("--make", choices=FOR_MAKE, help="that of `make models` and the like")
     parser.add_argument("--tests", action="store_true", help="what tests need beside it")
     parser.add_argument("--browser", action="store_true", help="what tests in a browser need")
     options = parser.parse_args(arguments)
@@ -167,17 +165,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         # Two makes at once must not fill the same folder.
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            if options.train:
-                prepare(BUILD / "train-venv", TRAIN_REQUIREMENTS, install_project=False)
-            elif options.docs:
-                prepare(BUILD / "docs-venv", DOCS_REQUIREMENTS, install_project=True)
-            elif options.dashboard:
-                folder = BUILD / "dashboard-venv"
-                prepare(folder, DASHBOARD_REQUIREMENTS, install_project=False)
-            elif options.release:
-                prepare(BUILD / "release-venv", RELEASE_REQUIREMENTS, install_project=False)
-            else:
+            if options.make is None:
                 prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
+            else:
+                folder, own = BUILD / f"{options.make}-venv", options.make == "docs"
+                prepare(folder, FOR_MAKE[options.make], install_project=own)
             if options.tests:
                 compiler_for_tests()
             if options.browser:

@@ -51,8 +51,6 @@ __all__ = [
 
 JOURNAL = "journal.db"
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-REPORT_S = 120.0
-"""Longest time of a report on a few minutes: it takes three seconds."""
 STRANGER = "dlsched-bench"
 """Label of containers that a bench starts without dlsched; its value is the session's instance."""
 
@@ -223,20 +221,6 @@ class Session:
         folder.mkdir(parents=True)
         for file in self.state_dir.glob(f"{JOURNAL}*"):
             shutil.copy(file, folder / file.name)
-
-    def report(self, page: Path) -> list[str]:
-        """`dlsched report` on the journal, with that page: its text. Raises RuntimeError."""
-        done = subprocess.run(
-            [_DLSCHED, "report", str(self.state_dir), "--html", str(page)],
-            capture_output=True,
-            text=True,
-            timeout=REPORT_S,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "1000"},
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"dlsched report: {done.stderr.strip()}")
-        return done.stdout.splitlines()
 
     def forget(self) -> None:
         """Between two daemons: the next one's policy remembers nothing of the one before."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -22,33 +21,14 @@ from tools.test_lanes import ACCOUNTS
 
 TABLE = ROOT / "tests" / "durations.json"
 SLOWEST = 200
-Row = Mapping[str, Any]
 
 
-def rounded(rows: Sequence[Row]) -> dict[str, float]:
-    """Sums over these cases."""
-    return {
-        "cases": len(rows),
-        "wall_s": round(sum(row["wall_s"] for row in rows), 1),
-        "cpu_s": round(sum(row["own_s"] + row["children_s"] for row in rows), 1),
-    }
-
-
-def table(cases: Mapping[str, Row]) -> dict[str, Any]:
-    """By lane and by folder, then the slowest cases, longest first."""
-    lanes: dict[str, list[Row]] = defaultdict(list)
-    folders: dict[str, list[Row]] = defaultdict(list)
-    for name, row in cases.items():
-        lanes[row["lane"]].append(row)
-        folders[name.split("::")[0].rpartition("/")[0]].append(row)
+def table(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Wall and CPU seconds of the slowest cases, longest first."""
     slowest = sorted(cases.items(), key=lambda case: -case[1]["wall_s"])[:SLOWEST]
     return {
-        "lanes": {name: rounded(rows) for name, rows in sorted(lanes.items())},
-        "folders": {name: rounded(rows) for name, rows in sorted(folders.items())},
-        "slowest": {
-            name: [round(row["wall_s"], 1), round(row["own_s"] + row["children_s"], 1)]
-            for name, row in slowest
-        },
+        name: [round(row["wall_s"], 1), round(row["own_s"] + row["children_s"], 1)]
+        for name, row in slowest
     }
 
 
@@ -58,23 +38,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("accounts", nargs="?", type=Path, default=ACCOUNTS)
     parser.add_argument("table", nargs="?", type=Path, default=TABLE)
     options = parser.parse_args(arguments)
-    cases: dict[str, Row] = {}
+    cases: dict[str, dict[str, Any]] = {}
     for file in sorted(options.accounts.glob("*.json")):
         cases |= json.loads(file.read_text(encoding="utf-8"))["cases"]
     if not cases:
         say(f"error: {options.accounts}: no accounts there; run `make test` first")
         return 1
-    # A case a line.
-    lines = [f'"{key}": {{\n{block(rows)}\n}}' for key, rows in table(cases).items()]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    options.table.write_text(text, encoding="utf-8")
+    lines = (f"{json.dumps(name)}: {json.dumps(took)}" for name, took in table(cases).items())
+    options.table.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     say(f"{options.table}: {len(cases)} cases")
     return 0
-
-
-def block(rows: Mapping[str, Any]) -> str:
-    """One row a line."""
-    return ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Optional
 
-from tools.cpu_time import engine_used_s, foreign_cores, read_clocks
 from tools.environment import BUILD, ROOT
 from tools.steps import say
 
@@ -94,8 +93,6 @@ class Phase:
     lanes: tuple[str, ...]
     wall_s: float
     own_s: float
-    engine_s: Optional[float]
-    foreign: float
 
 
 @dataclass
@@ -155,7 +152,7 @@ class Runner:
 
     def run(self, parts: Sequence[Part], tally: Tally) -> None:
         """Run these parts beside each other; their cost goes into the tally."""
-        before, own_s, engine_before = read_clocks(), children_s(), engine_used_s(self._environment)
+        began_s, own_s = time.monotonic(), children_s()
         for part in parts:
             if self._is_over():
                 break
@@ -167,14 +164,8 @@ class Runner:
             self._wait(one)
             self._take(one, tally)
         self._running = []
-        after, engine_after = read_clocks(), engine_used_s(self._environment)
-        used = children_s() - own_s
-        inside = (
-            None if engine_before is None or engine_after is None else engine_after - engine_before
-        )
         lanes = tuple(lane for part in parts for lane in part.lanes)
-        foreign = foreign_cores(before, after, used + (inside or 0.0))
-        tally.phases.append(Phase(lanes, after.wall_s - before.wall_s, used, inside, foreign))
+        tally.phases.append(Phase(lanes, time.monotonic() - began_s, children_s() - own_s))
 
     def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
         """End every part."""
@@ -250,7 +241,7 @@ def minutes(seconds: float) -> str:
 def table(tally: Tally) -> list[str]:
     """The lines of the table: by lane, then the phases' totals."""
     head = f"{'lane':<8} {'cases':>6} {'passed':>7} {'failed':>7} {'skipped':>8}"
-    lines = ["", f"{head} {'wall':>8} {'CPU':>8} {'of it children':>15}  foreign load"]
+    lines = ["", f"{head} {'wall':>8} {'CPU':>8} {'of it children':>15}"]
     for phase in tally.phases:
         for lane in phase.lanes:
             cases = [case for case in tally.cases.values() if case["lane"] == lane]
@@ -263,17 +254,12 @@ def table(tally: Tally) -> list[str]:
             counts = [outcomes.count(name) for name in ("passed", "failed", "skipped")]
             lines.append(
                 f"{lane:<8} {len(cases):>6} {counts[0]:>7} {counts[1]:>7} {counts[2]:>8} "
-                f"{minutes(wall_s):>8} {minutes(cpu_s):>8} {minutes(children):>15}  "
-                f"{phase.foreign:.2f} cores"
+                f"{minutes(wall_s):>8} {minutes(cpu_s):>8} {minutes(children):>15}"
             )
     wall_s = sum(phase.wall_s for phase in tally.phases)
     own_s = sum(phase.own_s for phase in tally.phases)
-    inside = [phase.engine_s for phase in tally.phases if phase.engine_s is not None]
-    engine = minutes(sum(inside)) if inside else "not measured: not a private engine"
-    total = minutes(own_s + sum(inside))
-    lines.append(f"all      {len(tally.cases):>6} cases, wall {minutes(wall_s)}, CPU {total}:")
-    lines.append(f"         processes of the tests {minutes(own_s)}, the engine {engine}")
-    return lines
+    of_tests = f"CPU of the tests' processes {minutes(own_s)}"
+    return [*lines, f"all      {len(tally.cases):>6} cases, wall {minutes(wall_s)}, {of_tests}"]
 
 
 def failed(tally: Tally) -> list[str]:

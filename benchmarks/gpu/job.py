@@ -1,8 +1,8 @@
 """One paced job of the bench: computes steps for a time, and tells what it has done.
 
-Runs in a process of its own, by any Python from 3.8 on, with torch where the device is a GPU. It
-finds its allotment as a container's job does. Without a GPU the device is the core that it is
-pinned to, and CPU time is the device's.
+Runs in a process of its own, by any Python from 3.8 on. It finds its allotment as a container's job
+does. A training and inference need torch and a GPU; work of kind `core` takes the core that it is
+pinned to for its device, and CPU time is the device's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import time
 from benchmarks.options import options
 from dlsched.report import fit_to_allotment, pace
 
-SIZE = 2048
-"""Of the matrices that a GPU multiplies."""
 CHUNK = 20000
 
 
@@ -34,25 +32,6 @@ class Core:
 
     def finish(self):  # type: ignore[no-untyped-def]
         """It is done."""
-
-
-class Gpu:
-    """The first GPU: products of matrices, which it computes while the job goes on."""
-
-    def __init__(self):  # type: ignore[no-untyped-def]
-        import torch
-
-        self._torch = torch
-        self.name = torch.cuda.get_device_name(0)
-        self._left = torch.randn(SIZE, SIZE, device="cuda")
-        self._right = torch.randn(SIZE, SIZE, device="cuda")
-
-    def compute(self, chunks):  # type: ignore[no-untyped-def]
-        for _ in range(chunks):
-            self._torch.mm(self._left, self._right)
-
-    def finish(self):  # type: ignore[no-untyped-def]
-        self._torch.cuda.synchronize()
 
 
 WIDTH, TRAINED, ASKED = 2048, 4096, 512
@@ -170,8 +149,6 @@ def made(chosen):  # type: ignore[no-untyped-def]
     """The device with its work. Raises LookupError where there is none."""
     if chosen.work == "core":
         return Core()
-    if chosen.work == "products":
-        return Gpu()
     return Network(chosen.torch_device, chosen.seed, chosen.steps is not None)
 
 
@@ -230,7 +207,7 @@ def main():  # type: ignore[no-untyped-def]
     chosen = options(
         __doc__,
         None,
-        work=("core", "core, products, training or inference"),
+        work=("core", "core, training or inference"),
         torch_device=("cuda", "of a training or of inference"),
         seed=(7, "of a training's weights and data"),
         hold=(0, "bytes of the GPU to allocate besides"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,12 +14,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.keeper import die_with_parent
 from benchmarks.places import ROOT
 from dlsched.report.turns import turn_file
 
 GPU = "truth"
 """By this name jobs take turns."""
+
+
+_SET_DEATH_SIGNAL = 1
+"""An option of prctl(2)."""
+_libc = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """From now on the kernel kills this process when its parent dies; also for `preexec_fn`."""
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 class NotRun(Exception):

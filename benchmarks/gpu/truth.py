@@ -13,6 +13,7 @@ import ctypes
 import io
 import json
 import math
+import multiprocessing
 import os
 import platform
 import secrets
@@ -24,16 +25,17 @@ import sys
 import tarfile
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.jobs import NotRun, Start, go, running
-from benchmarks.gpu.keeper import die_with_parent
+from benchmarks.gpu.jobs import NotRun, Start, die_with_parent, go, running
 from benchmarks.options import options
 from benchmarks.places import RESULTS, ROOT
 
@@ -43,18 +45,10 @@ LEAST_S = 5.0
 """A part that has less time left is not begun."""
 MACHINE = "machine"
 """The part whose figures are facts of the machine."""
-ANSWER_BYTES = 1 << 20
-"""A longer answer is nonsense."""
-ERRORS_BYTES = 4000
-"""Kept of the end of what a part writes to standard error."""
+ERRORS_CHARACTERS = 4000
+"""Kept of the end of a part's traceback."""
 POLL_S = 0.02
-GRACE_S = 5.0
-"""For the keeper to kill all processes of a part."""
-NOT_RUN_KEY = "not_run"
-"""In a part's answer: why it cannot run here."""
-RAN, FAILED, TIMED_OUT, KILLED, NONSENSE, NOT_RUN = (
-    *("ran", "failed", "timed out", "killed", "nonsense", "not run"),
-)
+RAN, FAILED, TIMED_OUT, KILLED, NOT_RUN = "ran", "failed", "timed out", "killed", "not run"
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class Asked:
 
 Row = dict[str, Any]
 Tell = Callable[..., None]
-"""Adds figures, by name, to a part's answer."""
+"""Adds figures, by name, to what a part has measured."""
 Measure = Callable[[Asked, Tell], None]
 PARTS: dict[str, tuple[Measure, float]] = {}
 """By part, in the order in which they run: what measures it, and its time limit in seconds."""
@@ -641,101 +635,72 @@ def _trained(asked: Asked, middle: Callable[[int], None] | None = None) -> tuple
 # ---------------------------------------------------------------------- running the parts
 
 
-Part = tuple[str, float, Sequence[str]]
-"""One subject, its time limit in seconds, and the command that measures it: it prints one JSON
-object a line, each with some of its figures by name. So what it had measured before it failed or
-hung is kept."""
-
-
-def run(command: Sequence[str], limit_s: float) -> dict[str, Any]:
-    """Run a part to its end, or to that limit: what came of it. It leaves nothing running."""
-    began_s, cut = time.monotonic(), ""
-    keeper = (sys.executable, "-m", "benchmarks.gpu.keeper", str(os.getpid()))
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
-        kept = subprocess.Popen(
-            [*keeper, *command],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=answer,
-            stderr=errors,
-            start_new_session=True,
-        )
-        try:
-            while kept.poll() is None and not cut:
-                time.sleep(POLL_S)
-                if time.monotonic() >= began_s + limit_s:
-                    cut = TIMED_OUT
-                elif os.fstat(answer.fileno()).st_size > ANSWER_BYTES:
-                    cut = NONSENSE
-        finally:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                if kept.poll() is None:
-                    kept.send_signal(number)
-                    with suppress(subprocess.TimeoutExpired):
-                        kept.wait(GRACE_S)
-        answer.seek(0)
-        outcome = judge(answer.read(ANSWER_BYTES), kept.returncode, cut)
-        errors.seek(max(0, os.fstat(errors.fileno()).st_size - ERRORS_BYTES))
-        told = errors.read(ERRORS_BYTES).decode(errors="replace")
-    if outcome["state"] == FAILED:
-        lines = [line for line in told.split("\n") if line.strip()]
-        outcome["reason"] = lines[-1] if lines else outcome["reason"]
-    return outcome | {
-        "seconds": time.monotonic() - began_s,
-        "limit_s": limit_s,
-        "errors": "" if outcome["state"] == RAN else told,
-    }
+Part = tuple[str, float, Measure]
+"""One subject, its time limit in seconds, and what measures it."""
+_spawn = multiprocessing.get_context("spawn")
 
 
 def outcome_of(state: str, reason: str, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """A part's outcome. `errors`: the end of its standard error; empty where it ran."""
+    """A part's outcome. `errors`: the end of its traceback; empty where it ran."""
     return {"state": state, "reason": reason, "figures": figures, "seconds": 0.0, "errors": ""}
 
 
-def judge(answer: bytes, code: int | None, cut: str) -> dict[str, Any]:
-    """The outcome by what was answered, the keeper's exit code, and why it was cut."""
+def run(part: Measure, asked: Asked, limit_s: float) -> dict[str, Any]:
+    """Run a part in a process of its own to its end, or to that limit: what came of it. What it had
+    measured before it failed, hung or died is kept, and it leaves nothing running."""
+    began_s = time.monotonic()
+    told, telling = _spawn.Pipe(duplex=False)
+    process = _spawn.Process(target=_answer, args=(part, asked, telling))
+    process.start()
+    telling.close()
     figures: dict[str, Any] = {}
-    fault = ""
-    for number, line in enumerate(filter(None, answer.split(b"\n")), 1):
-        try:
-            told = dict(json.loads(line))
-            json.dumps(told, allow_nan=False)
-            figures |= told
-        except (ValueError, TypeError, RecursionError) as error:
-            fault = fault or f"line {number}: {str(error)[:100]}"
-    unable = figures.pop(NOT_RUN_KEY, None)
-    ended_by = ""
-    with suppress(ValueError):
-        ended_by = signal.Signals((code or 0) - 128).name
-    faults = (
-        (cut == NONSENSE, NONSENSE, f"answered more than {ANSWER_BYTES} bytes"),
-        (cut == TIMED_OUT, TIMED_OUT, "its time limit was reached"),
-        (code is None or code < 0, KILLED, "its processes could not be ended"),
-        (ended_by, KILLED, f"ended by {ended_by}"),
-        (code, FAILED, f"exit code {code}"),
-        (fault, NONSENSE, fault),
-        (unable is not None, NOT_RUN, str(unable)),
-    )
-    state, reason = next(((one, why) for is_so, one, why in faults if is_so), (RAN, ""))
-    return outcome_of(state, reason, figures)
+    state, reason, errors = TIMED_OUT, "its time limit was reached", ""
+    try:
+        while told.poll(max(0.0, began_s + limit_s - time.monotonic())):
+            message = told.recv()
+            if not isinstance(message, dict):
+                state, reason, errors = message
+                break
+            figures |= message
+    except EOFError:
+        process.join()
+        state, reason = KILLED, f"its process ended with {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+    return outcome_of(state, reason, figures) | {
+        "seconds": time.monotonic() - began_s,
+        "limit_s": limit_s,
+        "errors": errors,
+    }
 
 
-def answer(name: str, asked: Asked) -> None:
-    """One part's process: measure it, in full or until it raises, and print figures as JSON."""
-    printed = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+def _answer(part: Measure, asked: Asked, telling: Connection) -> None:
+    """A part's process: sends figures, and then how it ended. All that it starts dies with it."""
+    os.setsid()  # Ctrl-C is the parent's
+    die_with_parent()
 
     def tell(**figures: Any) -> None:
-        print(json.dumps(figures), file=printed, flush=True)
+        json.dumps(figures, allow_nan=False)  # raises for what the result file cannot hold
+        telling.send(figures)
 
     try:
-        PARTS[name][0](asked, tell)
+        part(asked, tell)
     except NotRun as error:
-        tell(**{NOT_RUN_KEY: str(error)})
+        telling.send((NOT_RUN, str(error), ""))
+    except Exception as error:  # noqa: BLE001 - it costs this part's figures alone
+        trace = traceback.format_exc()[-ERRORS_CHARACTERS:]
+        telling.send((FAILED, f"{type(error).__name__}: {error}", trace))
+    else:
+        telling.send((RAN, "", ""))
 
 
 def measure(
-    parts: Sequence[Part], file: Path, facts: Mapping[str, Any], deadline_s: float = DEADLINE_S
+    parts: Sequence[Part],
+    file: Path,
+    facts: Mapping[str, Any],
+    asked: Asked = Asked(),
+    deadline_s: float = DEADLINE_S,
 ) -> dict[str, Any]:
     """Run them one after the other; the result, which is on disk after each.
 
@@ -750,12 +715,11 @@ def measure(
         result[MACHINE] = others.pop(MACHINE, {"figures": {}})["figures"]
         result.update(seconds=time.monotonic() - began_s, parts=others)
         fresh = file.with_suffix(".fresh")  # after a kill it has the old text or the new one
-        fresh.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        fresh.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         fresh.replace(file)
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    write()
-    for name, most_s, command in parts:
+    for name, most_s, part in parts:
         left_s = began_s + deadline_s - time.monotonic()
         if left_s < min(LEAST_S, most_s):
             outcomes[name]["reason"] = f"no time left: {max(0.0, left_s):.0f} s"
@@ -764,11 +728,10 @@ def measure(
         outcomes[name] = outcome_of(KILLED, "the script ended while it ran", {})
         write()
         try:
-            outcomes[name] = run(command, min(most_s, left_s))
+            outcomes[name] = run(part, asked, min(most_s, left_s))
         except KeyboardInterrupt:
             outcomes[name]["reason"] = "the script was asked to end"
             break
-        write()
     else:
         result["ended"] = True
     write()
@@ -834,20 +797,15 @@ def main(arguments: list[str] | None = None) -> int:
         commit=(str, "of the code, where git cannot say it"),
         device=("cuda", None),
         scale=(1.0, None),
-        part=(str, None),
     )
-    if chosen.part:
-        answer(chosen.part, Asked(chosen.device, chosen.scale))
-        return 0
     stop_on_signals()
-    start = [sys.executable, "-m", "benchmarks.gpu.truth"]
-    more = [f"--device={chosen.device}", f"--scale={chosen.scale}"]
     some = [
-        (name, limit_s, [*start, f"--part={name}", *more])
-        for name, (_, limit_s) in PARTS.items()
+        (name, limit_s, part)
+        for name, (part, limit_s) in PARTS.items()
         if name in (*chosen.only, MACHINE)
     ]
-    result = measure(some, chosen.output, facts(chosen.device, chosen.commit), chosen.deadline)
+    asked, said = Asked(chosen.device, chosen.scale), facts(chosen.device, chosen.commit)
+    result = measure(some, chosen.output, said, asked, chosen.deadline)
     if result["rehearsal"]:
         print("REHEARSAL on a CPU: no figure below says anything of a GPU")
     print(json.dumps(result["parts"], indent=1), summary(result["parts"]), sep="\n")

@@ -5,99 +5,37 @@ No number is written by hand. What a block means is said beside it, on the page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from operator import itemgetter
 from typing import Any
 
+from benchmarks.gpu import pacing
 from benchmarks.publish import blocks_cluster, hardware, results
 from benchmarks.publish.results import grouped
-from benchmarks.simulated.adaptive_inference import (
-    CALLED,
-    COUNTS,
-    PUBLISHED,
-    READINGS,
-    Measured,
-    Reading,
-    best_published,
-    mean,
-    of_best,
-)
-from dlsched.simulation.scoring import PLAIN
+from benchmarks.simulated import adaptive_inference, adaptive_training
+from dlsched.simulation.scoring import Row
 
 Saved = Mapping[str, Any]
 
 
-_COLUMNS = tuple(one.name for one in fields(Measured))
-
-
 def adaptive_services(saved: Saved) -> str:
-    """By reading, a line a scenario and a column a policy: of the clairvoyant's, n = 10/20/40."""
-    # Earlier results have more columns.
-    found = [Measured(**{name: row[name] for name in _COLUMNS}) for row in saved["rows"]]
-    scenarios = dict.fromkeys(one.scenario for one in found)
-    parts = []
-    for reading in READINGS:
-        told = (
-            f"**{reading.words}**, of the clairvoyant's count, n = {'/'.join(map(str, COUNTS))}, "
-            f"mean of {len(saved['seeds'])} seeds (in brackets, how many jobs are so for less of "
-            "the time than under plain Docker):"
-        )
-        lines = [_line(found, reading, words) for words in scenarios]
-        parts += [told, results.markdown(lines)]
-    return "\n\n".join(parts)
-
-
-_TRAINING_CELLS = {
-    "tier 1": "tier 1 of plain",
-    "tier 2": "tier 2 of plain",
-    "completion": "completion of plain",
-    "mean of the three": "mean of three of plain",
-    "makespan": "makespan of plain",
-    "jobs worse to tier 1": "tier 1 jobs worse",
-    "true time in the 80 % interval": "in the 80 % interval",
-}
-"""Columns as they are shown, and as they are saved."""
+    """The bench's own tables of what was measured; earlier results have more than it has now."""
+    columns = [one.name for one in fields(adaptive_inference.Measured)]
+    measured = [
+        adaptive_inference.Measured(**{name: row[name] for name in columns})
+        for row in saved["rows"]
+        if row["policy"] in adaptive_inference.POLICIES
+    ]
+    return _tables({"tables": adaptive_inference.tables_of(measured)})
 
 
 def adaptive_trainings(saved: Saved) -> str:
-    """By scenario, a line a policy: times of plain Docker's, n = 10/20/40; then the figures."""
-    parts = []
-    for scenario, mine in grouped(saved["table"], itemgetter("scenario")).items():
-        lines = []
-        for policy, own in grouped(mine, itemgetter("policy")).items():
-            cells = {
-                words: "/".join(_number(row.get(key)) for row in own)
-                for words, key in _TRAINING_CELLS.items()
-            }
-            lines.append({"policy": f"`{policy.removeprefix('benchmarks.peers.')}`", **cells})
-        counts = "/".join(str(n) for n in dict.fromkeys(row["n"] for row in mine))
-        told = (
-            f"**{scenario}**, of plain Docker's (lower is better), n = {counts}, "
-            f"mean of {len(saved['seeds'])} seeds:"
-        )
-        parts += [told, results.markdown([one for one in lines if one["policy"] != f"`{PLAIN}`"])]
+    """The bench's own tables, and the figures that are missed."""
+    tables = adaptive_training.tables_of([Row(**row) for row in saved["rows"]])
     missed = [line for line in saved["headlines"] if "NOT reached" in line]
-    parts.append("\n".join(f"- {line}" for line in missed) or "All figures asked for are reached.")
-    return "\n\n".join(parts)
-
-
-def _number(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else "-"
-
-
-def _line(found: Sequence[Measured], reading: Reading, scenario: str) -> dict[str, object]:
-    cells: dict[str, list[str]] = {}
-    for n in COUNTS:
-        here = [one for one in found if (one.scenario, one.n) == (scenario, n)]
-        by_policy = grouped(here, lambda one: one.policy)
-        published = best_published(by_policy, reading)
-        for policy, runs in by_policy.items():
-            if policy not in PUBLISHED or policy == published:
-                worse = mean(runs, f"{reading.name}_worse_jobs")
-                told = f"{of_best(runs, reading):.2f}" + (f" ({worse:.2g})" if worse else "")
-                cells.setdefault(CALLED.get(policy, policy), []).append(told)
-    return {"scenario": scenario, **{f"`{name}`": "/".join(told) for name, told in cells.items()}}
+    figures = "\n".join(f"- {line}" for line in missed) or "All figures asked for are reached."
+    return f"{_tables({'tables': tables})}\n\n{figures}"
 
 
 _GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
@@ -143,56 +81,6 @@ def _of_optimum(row: Mapping[str, Any]) -> str:
     return ", ".join("-" if part is None else f"{part:.2f}" for part in parts)
 
 
-_STEPS = {
-    "record of": "records: originals, ends, deliveries, names",
-    "allotment": "jobs' allotments and directories",
-    "directory": "jobs' allotments and directories",
-    "journal": "journal commits",
-    "sock": "sockets and lock",
-    "lock": "sockets and lock",
-    "released": "word of a release",
-    "of the group": "weight of the group",
-}
-"""What the torture's actions are called together, by a word in them; engine calls stand alone."""
-
-
-def torture(saved: Saved) -> str:
-    """How many points a kill -9 was tried at, by kind, and what was lost."""
-    kinds: dict[str, dict[str, Any]] = {}
-    for row in saved["table"]:
-        action = row["action"]
-        words = (kind for word, kind in _STEPS.items() if word in action)
-        kind = action if action.startswith("engine: ") else next(words, action)
-        sums = kinds.setdefault(kind, {"action": kind})
-        for name, value in row.items():
-            if isinstance(value, int):
-                sums[name] = sums.get(name, 0) + value
-        lost = {sums.get("lost", "nothing"), row["lost"]} - {"nothing"}
-        sums["lost"] = "; ".join(sorted(lost)) or "nothing"
-    return results.markdown(list(kinds.values()))
-
-
-def gpu_pacing(saved: Saved) -> str:
-    """The worst of all shares and kinds of steps, with turns and without."""
-    table = []
-    by_device = grouped(saved["table"], itemgetter("device", "turns"))
-    for (device, turns), mine in by_device.items():
-        together = [row[_TOGETHER] for row in mine if row[_TOGETHER] != "-"]
-        table.append(
-            {
-                "device": device,
-                "turns": turns,
-                "cases": str(len(mine)),
-                "worst error, points": f"{max(row['worst error, points'] for row in mine):.1f}",
-                "two jobs together, of exclusive throughput": f"{min(together):.3f} or more",
-            }
-        )
-    return results.markdown(table)
-
-
-_TOGETHER = "together, of exclusive"
-
-
 def _tables(saved: Saved) -> str:
     tables = saved.get("tables") or {saved["title"]: saved["table"]}
     parts = (f"**{title}**\n\n{results.markdown(rows)}" for title, rows in tables.items())
@@ -203,8 +91,16 @@ def _table(saved: Saved) -> str:
     return results.markdown(saved["table"])
 
 
+def _rows(saved: Saved) -> str:
+    return results.markdown(saved["rows"])
+
+
 def _figures(saved: Saved) -> str:
     return "\n".join(f"- {line}" for line in saved.get("headlines", ()))
+
+
+def _pacing(saved: Saved) -> str:
+    return _figures({"headlines": pacing.summary(saved["table"])})
 
 
 def _said(saved: Saved) -> str:
@@ -246,14 +142,13 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "adaptive-training": _of("adaptive-training", adaptive_trainings),
     "real-trainings": _of("training-real", real_trainings, _figures, _host),
     "sim-vs-real": _of("sim-vs-real", _figures),
-    "torture": _of("torture", torture, _host),
+    "torture": _of("torture", _rows, _host),
     "cluster-simulated": _of("cluster-simulated", blocks_cluster.worlds, _host),
     "cluster-real": _of("cluster-real", blocks_cluster.hosts, _host),
     "fuzz": _of("fuzz", _table, _host),
     "readings": _of("readings", _table, _figures, _host),
-    "exporter-real": _of("exporter-real", _table, _host),
     hardware.NAME: hardware.block,
     "gpu-placement": _of("gpu-placement", _tables, _said, _host),
-    "gpu-pacing": _of("gpu-pacing", gpu_pacing, _host),
+    "gpu-pacing": _of("gpu-pacing", _pacing, _host),
     "gpu-move": _of("gpu-move", _table, _host),
 }  # fmt: skip

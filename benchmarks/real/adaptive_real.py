@@ -1,19 +1,16 @@
 """`adaptive` on real services beside plain Docker, both kinds of DQoES and proportional control.
 
-    python -m benchmarks run adaptive-real                    all of it: 25 min
-    python -m benchmarks run adaptive-real --judge-only       run nothing, judge what is kept
+    python -m benchmarks run adaptive-real                    25 min
 
-The demo set at 0.7 of capacity, where all fit, and at 1.4, where a clairvoyant chooses. Every run
-is kept in `.build/bench/adaptive-real/DEMAND/SEED/POLICY`, and a run of the same takes its place;
-whatever is kept is judged. Writes `benchmarks/results/adaptive-real.json`.
+The demo set at 0.7 of capacity, where all fit, and at 1.4, where a clairvoyant chooses. Writes
+`benchmarks/results/adaptive-real.json`.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -23,7 +20,6 @@ from benchmarks.judge import (
     satisfied,
 )
 from benchmarks.options import options, stage
-from benchmarks.places import KEPT
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped, verdict
 from benchmarks.real.comparison import (
@@ -35,7 +31,7 @@ from benchmarks.real.comparison import (
     spec_text,
     targets_at,
 )
-from benchmarks.real.kept import KeptServices, load_services
+from benchmarks.real.kept import KeptServices
 from benchmarks.real.scene import told_if_it_fails
 from dlsched.simulation.scoring import PLAIN
 from tools.session import Session, session
@@ -86,9 +82,6 @@ def groups(shares: Mapping[str, float], room_cores: float, floor_cores: float) -
 
 
 NAME = "adaptive-real"
-FOLDER = KEPT / NAME
-SET_FILE = "set.json"
-
 SEEDS = (1, 2, 3)
 
 ADAPTIVE = ("adaptive?mode=band", "adaptive?mode=slo")
@@ -119,28 +112,23 @@ def timing(policy: str) -> tuple[float, float]:
 # ---------------------------------------------------------------------- running
 
 
-def run_seed(seed: int, host: Mapping[str, object]) -> None:
-    """One set on fresh containers: its targets at each demand, then each policy."""
+def run_seed(seed: int) -> Iterator[dict[str, object]]:
+    """One set on fresh containers: its targets at each demand, then the row of each policy."""
     with session() as one:
         jobs, capacity = begin(one, Plan(seed=seed))
         for demand, policies in POLICIES.items():
             shares = {job.name: demand * capacity * job.part for job in jobs}
             asked = Asked(capacity, shares, FLOOR_CORES)
-            targets = _targets(one, jobs, asked)
+            targets, plain = _targets(one, jobs, asked), list[Judged]()
             for policy in policies:
                 stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
-                settle, judged_s = timing(policy)
-                plan = Plan(
-                    seed=seed,
-                    demand_ratio=demand,
-                    settle_s=settle,
-                    judge_s=judged_s,
-                    keep_in=FOLDER / f"{demand:g}",
-                )
+                settle_s, judge_s = timing(policy)
+                plan = Plan(seed, demand_ratio=demand, settle_s=settle_s, judge_s=judge_s)
                 kept = run_policy(one, plan, policy, targets)
-                told = json.dumps({**asdict(asked), "host": dict(host)}, indent=1)
-                (kept.folder / SET_FILE).write_text(f"{told}\n")
-                print(f"   {row_of(kept, demand, asked, ())}", flush=True)
+                plain = kept.judged() if policy == PLAIN else plain
+                row = row_of(kept, demand, asked, plain)
+                print(f"   {row}", flush=True)
+                yield row
 
 
 def _targets(one: Session, jobs: Sequence[DemoJob], asked: Asked) -> dict[str, float]:
@@ -169,8 +157,7 @@ def row_of(
     kept: KeptServices, demand: float, asked: Asked, plain: Sequence[Judged]
 ) -> dict[str, object]:
     """One policy on one set, for the result file; `plain`: the same models under plain Docker."""
-    reports = kept.reports()
-    judged = kept.judged()
+    reports, judged = kept.reports(), kept.judged()
     band, slo = satisfied(judged)
     before = {job.job: job.ratio for job in plain}
     worse = [
@@ -191,7 +178,7 @@ def row_of(
         "too_few_requests": sum(not job.enough for job in judged),
         "updates_per_min": round(kept.updates_per_min(), 1),
         "foreign_cores": round(foreign_cores(reports), 3),
-        "alarms": list(dict.fromkeys(alarm for report in reports for alarm in report.alarms)),
+        "alarms": list(dict.fromkeys(alarm for one in reports for alarm in one.alarms)),
     }
 
 
@@ -246,34 +233,13 @@ def verdicts(rows: Rows) -> list[str]:
     return lines
 
 
-def judge_kept() -> None:
-    """Judge what is kept; writes the result file."""
-    rows: list[dict[str, object]] = []
-    host: Mapping[str, object] = {}
-    for demand, policies in POLICIES.items():
-        found = load_services(FOLDER / f"{demand:g}")
-        found.sort(key=lambda one: (one.seed, policies.index(one.policy)))
-        plain: Sequence[Judged] = ()
-        for kept in found:
-            told = json.loads((kept.folder / SET_FILE).read_text())
-            host = told.pop("host")
-            plain = kept.judged() if kept.policy == PLAIN else plain
-            rows.append(row_of(kept, demand, Asked(**told), plain))
-    if not rows:
-        raise RuntimeError("nothing is kept: nothing to judge")
-    seeds = sorted({int(str(row["seed"])) for row in rows})
-    title = f"Real services, {len(seeds)} sets of 8: within 10 % of the target / not slower"
-    results.finish(NAME, host, seeds, rows, {title: table(rows)}, verdicts(rows))
-
-
-def run() -> None:
-    """Run all of it, judge what is then kept."""
-    host = results.engine_facts()
-    for seed in SEEDS:
-        run_seed(seed, host)
-    judge_kept()
-
-
 def main(arguments: list[str] | None = None) -> int:
-    chosen = options(__doc__, arguments, judge_only=(False, "run nothing, judge what is kept"))
-    return told_if_it_fails(NAME, judge_kept if chosen.judge_only else run)
+    options(__doc__, arguments)
+
+    def run() -> None:
+        host = results.engine_facts()
+        rows = [row for seed in SEEDS for row in run_seed(seed)]
+        title = f"Real services, {len(SEEDS)} sets of 8: within 10 % of the target / not slower"
+        results.finish(NAME, host, SEEDS, rows, {title: table(rows)}, verdicts(rows))
+
+    return told_if_it_fails(NAME, run)

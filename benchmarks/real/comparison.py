@@ -9,16 +9,10 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.judge import (
-    Judged,
-    arrived,
-    judge,
-)
+from benchmarks.judge import Judged, arrived, judge
 from benchmarks.options import stage
-from benchmarks.real import kept
-from benchmarks.real.kept import KeptServices
+from benchmarks.real.kept import KeptServices, folder_of
 from tools.session import Session, wait_for
 
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
@@ -92,8 +86,6 @@ class Plan:
     judge_s: float = 20.0
     judge_most_s: float = 60.0
     """The judged window grows up to this until every job has the requests that its noise needs."""
-    keep_in: Path = kept.FOLDER
-    """Where the journals are kept, by seed and policy."""
 
 
 @dataclass
@@ -184,6 +176,10 @@ def run_policy(
         time.sleep(5.0)  # more requests are needed
     session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
-    return kept.keep_services(
-        session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
+    folder = folder_of(plan.demand_ratio, plan.seed, policy)
+    session.keep(folder)
+    kept = KeptServices(
+        folder, plan.demand_ratio, plan.seed, policy, first, dict(targets), judged_from_s
     )
+    kept.write()
+    return kept

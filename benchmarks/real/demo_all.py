@@ -4,14 +4,13 @@
 within the band, then as it is by default, where a model may be as fast as there is CPU for. Nothing
 is chosen: the seed draws the set, the host measures it. `traffic`: HTTP services whose requests
 come by themselves, one hopeless, beside a training, under plain Docker and the default. Each prints
-its table, draws a picture, and writes its result file, `demo-all.json` or `demo-traffic.json`. The
-page's address is printed while daemons run, and at the end where `dlsched report` wrote its page.
+its table and writes its result file, `demo-all.json` or `demo-traffic.json`. The page's address is
+printed while daemons run.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -20,11 +19,10 @@ import docker
 
 from benchmarks.judge import satisfied
 from benchmarks.options import options, stage
-from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.real import http_services
 from benchmarks.real.comparison import MODELS, Plan, compare
-from benchmarks.real.http_services import POLICIES, Measured, Scenario, Service, harmed
+from benchmarks.real.http_services import POLICIES, Measured, Scenario, Service
 from benchmarks.real.kept import KeptServices
 from benchmarks.real.scene import told_if_it_fails
 from dlsched.model.spec import BAND_RATIO
@@ -47,10 +45,6 @@ TRAFFIC = Scenario(
 )
 """Web services that nobody waits for, one of them hopeless, beside a training that wants every
 core: plain Docker and the default policy on the same arrivals."""
-
-REPORT_LINES = 3
-"""Of the report, after its headline: targets met, plain Docker's estimate, the model's error."""
-REPORT_PAGE = ROOT / ".build" / "demo-report.html"
 
 
 def row_of(run: KeptServices) -> dict[str, Any]:
@@ -97,48 +91,16 @@ def play_traffic(session: Session, seed: int) -> list[Measured]:
     return found
 
 
-def traffic_table(found: Sequence[Measured]) -> list[dict[str, object]]:
-    """A line a service: what its client saw under both policies."""
-    plain, own = ([row for row in found if row.policy == policy] for policy in POLICIES)
-    table = []
-    for both in zip(plain, own, strict=True):
-        counts = dict.fromkeys(one.requests for one in both)
-        line: dict[str, object] = {
-            "service": both[0].service,
-            "target, ms": both[0].target_ms,
-            "requests": " / ".join(map(str, counts)),
-        }
-        for one in both:
-            line |= {f"mean, {one.policy}": one.mean_ms, f"p95, {one.policy}": one.p95_ms}
-        table.append(line)
-    return table
-
-
-def traffic_cost(found: Sequence[Measured]) -> str:
-    """Who is slower for it, and what it cost the training."""
-    plain, own = (next(row for row in found if row.policy == policy) for policy in POLICIES)
-    slower = harmed(http_services.real_table(found))
-    return (
-        f"slower than under plain Docker by more than 10 % + 2 ms: {', '.join(slower) or 'none'} "
-        f"of {len(TRAFFIC.services)}; requests that failed: {sum(row.failed for row in found)}; "
-        f"CPU of the training meanwhile: {plain.trainings_core_s:g} s and "
-        f"{own.trainings_core_s:g} s; updates a minute: {plain.updates_per_min:g} and "
-        f"{own.updates_per_min:g}"
-    )
-
-
 Found = TypeVar("Found")
 
 
-def play(
-    cores: float | None, scene: Callable[[Session], Found]
-) -> tuple[Found, dict[str, object], list[str]]:
-    """A scene in a session of its own: what was found, the host, and what the report says."""
+def play(cores: float | None, scene: Callable[[Session], Found]) -> tuple[Found, dict[str, object]]:
+    """A scene in a session of its own: what was found, and the host."""
     with session(cores) as one:
         one.listen = free_address()
         print(f"page while a policy runs: http://{one.listen}/", flush=True)
         found = scene(one)
-        return found, results.host_facts(one.engine.version()["Version"]), _report(one)
+        return found, results.host_facts(one.engine.version()["Version"])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -153,13 +115,9 @@ def main(arguments: list[str] | None = None) -> int:
     plan = Plan(seed=chosen.seed, policies=tuple(chosen.policies.split(",")))
 
     def run() -> None:
-        from benchmarks.publish import pictures
-
         cores = chosen.cores or _shared_cores()
-        report: list[str] = []
         if "models" in chosen.scenes:
-            models, host, report = play(cores, partial(compare, plan=plan))
-            pictures.draw_models(models, results.FOLDER / "demo-all.png")
+            models, host = play(cores, partial(compare, plan=plan))
             title = (
                 f"Satisfied models of {len(models.set)} (seed {plan.seed}, demand "
                 f"{plan.demand_ratio:.0%} of {models.capacity_cores:.2f} cores); in band: mean "
@@ -168,24 +126,12 @@ def main(arguments: list[str] | None = None) -> int:
             rows = list(map(row_of, models.runs))
             results.finish("demo-all", host, [plan.seed], rows, {title: models_table(rows)})
         if "traffic" in chosen.scenes:
-            found, host, report = play(cores, partial(play_traffic, seed=plan.seed))
-            pictures.draw_traffic(found, results.FOLDER / "demo-traffic.png")
-            title = f"Real traffic, ms: plain Docker and {POLICIES[1]} (seed {plan.seed})"
-            tables, cost = {title: traffic_table(found)}, [traffic_cost(found)]
-            results.finish("demo-traffic", host, [plan.seed], found, tables, cost)
-        print(f"pictures and figures: {results.FOLDER}", *report, sep="\n")
+            found, host = play(cores, partial(play_traffic, seed=plan.seed))
+            tables, lines = http_services.told(found)
+            results.finish("demo-traffic", host, [plan.seed], found, tables, lines)
+        print(f"figures: {results.FOLDER}")
 
     return told_if_it_fails("demo-all", run)
-
-
-def _report(one: Session) -> list[str]:
-    """`dlsched report` on the last policy's time: the lines to end with."""
-    try:
-        REPORT_PAGE.parent.mkdir(exist_ok=True)
-        lines = [line for line in one.report(REPORT_PAGE)[1 : 1 + REPORT_LINES] if line]
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        return [f"no report: {error}"]
-    return [*lines, f"report: {REPORT_PAGE}"]
 
 
 def _shared_cores() -> float | None:

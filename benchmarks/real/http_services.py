@@ -242,6 +242,7 @@ def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
             rows = [row for row in mine if row.policy == policy]
             line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
             line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
+        line["failed"] = sum(row.failed for row in mine)
         table.append(line | {"cycles with a ceiling": sum(row.ceilings for row in mine)})
     return table
 
@@ -345,6 +346,16 @@ def headlines(real_rows: Sequence[Mapping[str, object]]) -> list[str]:
     ]
 
 
+def told(measured: Sequence[Measured]) -> tuple[dict[str, list[dict[str, object]]], list[str]]:
+    """The tables, and the figures."""
+    rows, runs = real_table(measured), len({row.run for row in measured})
+    tables = {
+        f"Real HTTP services under Poisson clients, ms, median of {runs} runs": rows,
+        "Trainings beside them, and changes of limits": beside_table(measured),
+    }
+    return tables, headlines(rows)
+
+
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(
         __doc__,
@@ -363,12 +374,8 @@ def main(arguments: list[str] | None = None) -> int:
                     one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S
                 )
             version = str(one.engine.version()["Version"])
-    rows = real_table(measured)
-    tables = {
-        f"Real HTTP services under Poisson clients, ms, median of {chosen.runs} runs": rows,
-        "Trainings beside them, and changes of limits": beside_table(measured),
-    }
+    tables, lines = told(measured)
     whole = len(scenarios) == len(SCENARIOS) and chosen.runs >= RUNS
     seeds = range(1, chosen.runs + 1)
-    results.finish(NAME, version, seeds, measured, tables, headlines(rows), whole=whole)
+    results.finish(NAME, version, seeds, measured, tables, lines, whole=whole)
     return 0

@@ -14,9 +14,9 @@ from benchmarks.judge import Judged, arrived, judge, updates
 from benchmarks.places import KEPT
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.reader import JournalReader
-from tools.session import JOURNAL, Session
+from tools.session import JOURNAL
 
-FOLDER = KEPT / "satisfied"
+FOLDER = KEPT / "services"
 RUN = "run.json"
 """Written last: a folder with this file has a whole run."""
 _AS_FILE_NAME = dict.fromkeys(map(ord, "?&=:"), "-")
@@ -44,8 +44,10 @@ class KeptRun:
 
 @dataclass(frozen=True)
 class KeptServices(KeptRun):
-    """One policy on one seed's set of services: `SEED/POLICY/`."""
+    """One policy on one seed's set of services: `DEMAND/SEED/POLICY/`."""
 
+    demand: float
+    """Of the set, as a part of capacity."""
     seed: int
     policy: str
     first_cycle: int
@@ -73,24 +75,11 @@ class KeptServices(KeptRun):
         return updates(reports) / elapsed_s * 60
 
 
-def keep_services(
-    session: Session,
-    seed: int,
-    policy: str,
-    first_cycle: int,
-    targets: Mapping[str, float],
-    judged_from_s: float,
-    root: Path = FOLDER,
-) -> KeptServices:
-    """Keep the journal of a daemon that has stopped, in the place of an earlier one."""
-    folder = root / str(seed) / policy.translate(_AS_FILE_NAME)
-    kept = KeptServices(folder, seed, policy, first_cycle, dict(targets), judged_from_s)
-    session.keep(folder)
-    kept.write()
-    return kept
+def folder_of(demand: float, seed: int, policy: str) -> Path:
+    return FOLDER / f"{demand:g}" / str(seed) / policy.translate(_AS_FILE_NAME)
 
 
-def load_services(root: Path = FOLDER) -> list[KeptServices]:
-    """All that are kept, by seed and policy."""
-    files = sorted(root.glob(f"*/*/{RUN}"))
+def load_services() -> list[KeptServices]:
+    """All that are kept, by demand, seed and policy."""
+    files = sorted(FOLDER.glob(f"*/*/*/{RUN}"))
     return [KeptServices(file.parent, **json.loads(file.read_text())) for file in files]

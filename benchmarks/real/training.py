@@ -2,9 +2,8 @@
 
     python -m benchmarks run training              what is not kept yet is run, then all is judged
 
-Writes `benchmarks/results/training-real.json` and a picture a schedule. A run already kept in
-`.build/bench/training` for the same job set is not run again, so an interrupted comparison goes on
-where it was.
+Writes `benchmarks/results/training-real.json`. A run already kept in `.build/bench/training` for
+the same job set is not run again, so an interrupted comparison goes on where it was.
 
     python -m benchmarks run adaptive-schedules    `adaptive` beside plain Docker and an oracle
 """
@@ -308,21 +307,16 @@ def undisturbed(
     return one
 
 
-Told = Callable[[Schedule, Sequence[Row], Sequence[Measured]], list[str]]
-"""The headlines of one schedule, from its rows and runs."""
+Told = Callable[[str, Sequence[Row], Sequence[Measured]], list[str]]
+"""The headlines of one schedule, from its name, rows and runs."""
 
 
 def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
-    """Judge what is kept; writes the result file and the pictures, returns the headlines."""
-    from benchmarks.publish import pictures
-
-    def told(schedule: Schedule, own: Sequence[Row], runs: Sequence[Measured]) -> list[str]:
-        picture = results.FOLDER / f"training-{schedule.name}.png"
-        pictures.draw_trainings(schedule, runs, picture)
-        return headlines(schedule.name, own, runs)
-
+    """Judge what is kept; writes the result file, returns the headlines."""
     title = "Trainings on real containers: times from arrival, ratios to plain Docker"
-    return judge(NAME, title, lambda one: kept_runs(one, policies, seeds), told, policies=policies)
+    return judge(
+        NAME, title, lambda one: kept_runs(one, policies, seeds), headlines, policies=policies
+    )
 
 
 def judge(
@@ -345,7 +339,7 @@ def judge(
         own = rows(schedule.name, kept[0].capacity_cores, runs)
         found += own
         table += [{"schedule": schedule.name, **row} for row in table_rows(own, runs)]
-        lines += told(schedule, own, runs)
+        lines += told(schedule.name, own, runs)
     if not found:
         raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
     seeds = sorted({row.seed for row in found})
@@ -441,6 +435,6 @@ def main_schedules(arguments: list[str] | None = None) -> int:
                 (plain,) = kept_runs(schedule, {PLAIN: PLAIN}, [seed])
                 run_missing({ORACLE: _oracle(plain)}, [seed], [schedule])
         title = "`adaptive` on real trainings: times from arrival"
-        judge(name, title, _kept, lambda one, _, runs: gain_headlines(one.name, runs))
+        judge(name, title, _kept, lambda schedule, _, runs: gain_headlines(schedule, runs))
 
     return told_if_it_fails(name, run)

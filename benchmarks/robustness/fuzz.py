@@ -8,42 +8,37 @@ Input number n of a seed is always the same bytes. Prints the table and each fin
 from __future__ import annotations
 
 import codecs
-import json
 import mmap
+import multiprocessing
 import os
 import pwd
 import resource
 import signal
-import struct
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from benchmarks.options import options
-from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.robustness.fuzzing.trial import Target, tried
 from dlsched.config.metrics.loading import package_presets
 
 _FUZZING = "benchmarks.robustness.fuzzing"
 TARGETS = {
-    "spec": f"{_FUZZING}.files:spec",
-    "settings": f"{_FUZZING}.files:settings",
+    "spec": f"{_FUZZING}.job_files:spec",
     "sidecar": f"{_FUZZING}.sidecar_file:sidecar",
     "labels": f"{_FUZZING}.labels:labels",
-    "adoptions": f"{_FUZZING}.labels:adoptions",
-    "presets": f"{_FUZZING}.files:presets",
     "pages": f"{_FUZZING}.served:pages",
     "lines": f"{_FUZZING}.served:lines",
     "probe": f"{_FUZZING}.served:probe",
@@ -72,23 +67,19 @@ SILENT_S = 120.0
 """A worker that reports nothing for so long hangs."""
 POLL_S = 0.5
 REPORTED_S = 5.0
-"""So often a worker writes its tally, and with each finding."""
+"""So often a worker sends its tally, and with each finding."""
 TOLD_EVERY = 100_000
 _KINDS_BYTES = 1 << 20
 _CODECS = ("utf-8-sig", "idna", "latin-1", "unicode_escape")
 """Loaded on first use, as presets are, from where nobody may not be allowed to read."""
-_SLOT_BYTES = 1 << 20
-_SLOT = struct.Struct("<QQ")
-"""Number and length of the input that a worker tries now; its bytes follow."""
-
-
+_spawn = multiprocessing.get_context("spawn")
 _stopped = threading.Event()
-"""Somebody wants the run to end."""
+"""Somebody wants the run to end: workers are ended, and nothing is left behind."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of one target, as JSON can carry it."""
+    """What came of one target."""
 
     target: str
     executions: int = 0
@@ -157,10 +148,11 @@ def input_of(target: Target, seed: int, number: int) -> bytes:
 # ------------------------------------------------------------------ the worker
 
 
-def work(
-    target: Target, seed: int, last: int, tally: Tally, slot: mmap.mmap | None = None
-) -> Iterator[None]:
-    """Try all inputs up to `last` that the tally does not have yet; yields where it has news."""
+def work(target: Target, seed: int, last: int, tally: Tally, now: Any = None) -> Iterator[None]:
+    """Try all inputs up to `last` that the tally does not have yet; yields where it has news.
+
+    `now`: shared memory for the number of the input that is tried.
+    """
     kinds = bytearray(_KINDS_BYTES)
     known = {what for what, _, _ in tally.found}
     again: list[tuple[int, bytes]] = []
@@ -171,10 +163,8 @@ def work(
     yield
     for number in range(first, last):
         data = input_of(target, seed, number)
-        if slot is not None:
-            shown = data[: _SLOT_BYTES - _SLOT.size]
-            slot.seek(0)
-            slot.write(_SLOT.pack(number, len(shown)) + shown)
+        if now is not None:
+            now.value = number
         answer, finding, took_s = tried(target, data)
         tally.executions, tally.spent_s = number + 1, tally.spent_s + took_s
         if took_s > tally.slowest_s:
@@ -218,14 +208,15 @@ def _own_use() -> dict[str, int]:
     return {"RSS": pages * mmap.PAGESIZE, "descriptors": descriptors}
 
 
-def _be_worker(maker: str, seed: int, inputs: int, scratch: Path) -> None:
+def _be_worker(
+    maker: str, seed: int, inputs: int, tally: Tally, now: Any, scratch: str, telling: Connection
+) -> None:
+    """Sends the tally at its beginning, with each news, and at its end."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
-    tally = Tally(**json.loads((scratch / "before").read_text()))
-    with (scratch / "slot").open("r+b") as stream, mmap.mmap(stream.fileno(), _SLOT_BYTES) as slot:
-        for _ in work(load(maker, powerless=True), seed, inputs, tally, slot):
-            (scratch / "fresh").write_text(json.dumps(asdict(tally)))
-            (scratch / "fresh").replace(scratch / "tally")
+    tempfile.tempdir = scratch
+    for _ in work(load(maker, powerless=True), seed, inputs, tally, now):
+        telling.send(tally)
 
 
 # ------------------------------------------------------------------ the parent
@@ -244,21 +235,33 @@ def run(
 
     `maker`: of a target that is none of TARGETS.
     """
-    tally = Tally(name)
+    maker = maker or TARGETS[name]
+    tally, now = Tally(name), _spawn.Value("Q", lock=False)
     with _scratch() as scratch:
-        slot = scratch / "slot"
-        slot.write_bytes(bytes(_SLOT_BYTES))
-        words = [f"--worker={maker or TARGETS[name]}", f"--seed={seed}", f"--inputs={inputs}"]
         while tally.executions < inputs and len(tally.found) < KINDS_MAX:
-            with _worker(words, scratch, tally) as worker:
-                tally, ended = _followed(worker, tally, scratch / "tally", tell, silent_s)
-            if ended or _stopped.is_set():
+            told, telling = _spawn.Pipe(duplex=False)
+            words = (maker, seed, inputs, tally, now, scratch, telling)
+            worker = _spawn.Process(target=_be_worker, args=words)
+            worker.start()
+            telling.close()
+            try:
+                tally = _followed(told, tally, tell, silent_s)
+                worker.join()
+            except TimeoutError:
+                pass  # it hangs
+            finally:
+                worker.kill()
+                worker.join()
+            if worker.exitcode == 0 or _stopped.is_set():
                 break
-            content = slot.read_bytes()
-            number, length = _SLOT.unpack_from(content)
-            data = content[_SLOT.size : _SLOT.size + length]
-            tally.find("the process ended, or hung", data, f"input {number}")
-            tally.executions = number + 1
+            target = load(maker)
+            tally.find(
+                "the process ended, or hung",
+                input_of(target, seed, now.value),
+                f"input {now.value}",
+            )
+            target.close()
+            tally.executions = now.value + 1
     grown = {what: tally.last[what] - tally.first[what] for what in tally.last if tally.first}
     if grown.get("RSS", 0) > GROWTH_MAX_BYTES:
         tally.find(f"memory grew by {grown['RSS'] >> 20} MiB after warm-up")
@@ -270,68 +273,36 @@ def run(
 
 
 def _followed(
-    worker: subprocess.Popen[bytes],
-    tally: Tally,
-    file: Path,
-    tell: Callable[[str], None],
-    silent_s: float,
-) -> tuple[Tally, bool]:
-    """Watch one worker: its last tally, and whether it came to its end."""
-    silent_polls, written_ns, ended = 0, 0, False
+    told: Connection, tally: Tally, tell: Callable[[str], None], silent_s: float
+) -> Tally:
+    """Watch one worker until it ends: its last tally. Raises TimeoutError where it says nothing for
+    too long, and RuntimeError where it could not begin."""
+    silent_polls, begun = 0, False
     # Counted in polls: while all of it is paused, nobody is late.
-    while not ended and silent_polls * POLL_S <= (silent_s if written_ns else SILENT_S):
-        if _stopped.wait(POLL_S):
-            break
-        silent_polls, ended = silent_polls + 1, worker.poll() is not None
-        if file.exists() and (now_ns := file.stat().st_mtime_ns) != written_ns:
-            silent_polls, written_ns, before = 0, now_ns, tally.executions
-            tally = Tally(**json.loads(file.read_text()))
-            if tally.executions // TOLD_EVERY > before // TOLD_EVERY:
-                tell(f"{tally.target}: {tally.executions} inputs, {len(tally.found)} findings")
-    if ended and not written_ns:
-        raise RuntimeError(f"{tally.target}: the worker could not begin")
-    return tally, worker.poll() == 0
+    while silent_polls * POLL_S <= (silent_s if begun else SILENT_S) and not _stopped.is_set():
+        silent_polls += 1
+        try:
+            if not told.poll(POLL_S):
+                continue
+            before, tally = tally.executions, told.recv()
+        except EOFError:
+            if not begun:
+                raise RuntimeError(f"{tally.target}: the worker could not begin") from None
+            return tally
+        silent_polls, begun = 0, True
+        if tally.executions // TOLD_EVERY > before // TOLD_EVERY:
+            tell(f"{tally.target}: {tally.executions} inputs, {len(tally.found)} findings")
+    raise TimeoutError
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the workers, and leave nothing behind."""
-    _stopped.clear()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [(one, signal.signal(one, lambda *_: _stopped.set())) for one in numbers]
-    try:
-        yield
-    finally:
-        for one, handler in before:
-            signal.signal(one, handler)
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
+def _scratch() -> Iterator[str]:
     """A folder for whatever workers write, in memory where the host has such a place."""
     memory = Path("/dev/shm")
     place = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="dlsched-fuzz-", dir=place) as folder:
         Path(folder).chmod(0o777)  # they are nobody
-        yield Path(folder)
-
-
-@contextmanager
-def _worker(words: Sequence[str], scratch: Path, tally: Tally) -> Iterator[subprocess.Popen[bytes]]:
-    """One that goes on where that tally ends."""
-    (scratch / "before").write_text(json.dumps(asdict(tally)))
-    (scratch / "tally").unlink(missing_ok=True)
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks", "run", "fuzz", *words, f"--scratch={scratch}"],
-        stdin=subprocess.DEVNULL,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(scratch)},
-    )
-    try:
-        yield worker
-    finally:
-        worker.kill()
-        worker.wait()
+        yield folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -341,14 +312,11 @@ def main(arguments: list[str] | None = None) -> int:
         inputs=(INPUTS, "of each target"),
         only=(tuple(TARGETS), "targets, such as spec,api"),
         seed=(1, "of all inputs"),
-        worker=(str, None),
-        scratch=(Path, None),
     )
-    if chosen.worker is not None:
-        _be_worker(chosen.worker, chosen.seed, chosen.inputs, chosen.scratch)
-        return 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _stopped.set())
     tell = partial(print, flush=True)
-    with _ended_by_signals(), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as lanes:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as lanes:
         tried_out = lanes.map(
             lambda one: run(one, chosen.seed, chosen.inputs // ONE_IN.get(one, 1), tell),
             chosen.only,

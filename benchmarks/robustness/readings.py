@@ -11,7 +11,6 @@ depends on the language. Separated thousands that leave no doubt, as `1,234,567`
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -34,7 +33,6 @@ from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoi
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.scrape import named
-from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
 INPUTS = 100_000
 QUOTED_FROM = 1000
@@ -317,7 +315,7 @@ def _page_truth(series: Sequence[Series], unit_s: float, kind: str, baseline: bo
 def _read_pages(numbers: Callable[[PageDelta], Numbers], drawn: Drawn) -> Iterator[Numbers | str]:
     pages = Pages(named(MetricsEndpoint((1,), metrics=(drawn.setup,)), None), from_end=True)
     for number, part in enumerate(drawn.parts):
-        delta = pages.take(part.given, START_S + number, AGE_S + number)
+        delta = pages.take(part.given, START_S + number)
         refused = delta.problem or delta.refused or ("a bad line" if delta.bad_lines else None)
         yield refused or numbers(delta)
 
@@ -360,78 +358,6 @@ def _draw_gauge(random: Random) -> Drawn:
         if not fault:
             last, begun = value if new else last, begins
     return Drawn(Metric("val_acc"), parts)
-
-
-# ------------------------------------------------------------------ sidecar lines
-
-GROWTH = 1.01 / 0.99
-LINE_FAULTS = (*map(json.dumps, ("0.5", "1e-3", " 7 ", True, None, [0.5], {"a": 1})), "0.5.5", "05")
-
-
-def _draw_sidecar(random: Random) -> Drawn:
-    fields = {"t": "1700000000.1", "w": '"71"'}
-    truth: list[object] = [None] * 6
-    form = random.choice(("simple", "counted", "training", "gpu"))
-    key = "step"
-    if form == "simple":
-        latencies = [random.lognormvariate(-3, 2) for _ in range(random.randint(1, 20))]
-        fields["latency_s"] = f"[{', '.join(_json(random, one) for one in latencies)}]"
-        truth[:3] = [len(latencies), math.fsum(latencies), 0]
-        key = "latency_s"
-    elif form == "counted":
-        buckets = {
-            random.randint(1, 900): random.randint(1, 9) for _ in range(random.randint(1, 6))
-        }
-        count, errors, flying = sum(buckets.values()), random.randint(0, 5), random.randint(0, 9)
-        sum_s = sum(GROWTH ** (at - 0.5) * 1e-6 * number for at, number in buckets.items())
-        inner = {"count": count, "sum": sum_s, "buckets": buckets, "errors": errors}
-        inner |= {"in_flight": flying, "oldest_s": 0.25, "unknown": "x"}
-        if random.random() < FAULTY:
-            inner[random.choice(("count", "sum", "errors", "oldest_s", "in_flight"))] = (
-                random.choice(("3", True, None, [1], -1, -0.5))
-            )
-            key = ""
-        fields["latency"] = json.dumps(inner)
-        truth[:4] = [count, sum_s, errors, flying]
-    elif form == "training":
-        step, loss = random.randint(0, 10**7), random.gauss(0, 10.0 ** random.randint(-6, 6))
-        fields["step"], fields["loss"] = str(step), _json(random, loss)
-        fields["phase"] = '"warm up"'
-        truth[4] = (step, ("loss", loss))
-        key = "loss"
-    else:
-        ratio = random.random()
-        fields["gpu"] = f'{{"busy_ratio": {_json(random, ratio)}}}'
-        truth[5] = ratio
-    none = key == ""
-    if key and random.random() < FAULTY:
-        fault, none = random.choice(LINE_FAULTS), True
-        fields[key] = f"[0.1, {fault}]" if key == "latency_s" else fault
-    space = random.choice(("", " "))
-    text = f",{space}".join(f'"{name}":{space}{value}' for name, value in fields.items())
-    numbers = None if none else Numbers(tuple(truth))
-    return Drawn(None, [Part(f"{{{text}}}".encode(), numbers, not none)])
-
-
-def _json(random: Random, value: float) -> str:
-    return spelled(random, value).removeprefix("+")
-
-
-def _read_sidecar(drawn: Drawn) -> Iterator[Numbers | str]:
-    for part in drawn.parts:
-        try:
-            report = parse_line(part.given, START_S)
-        except BadLine as why:
-            yield str(why)
-            continue
-        of = report.latency
-        first = (None,) * 3 if of is None else (of.count, of.sum_s, of.errors)
-        sample = None if report.sample is None else _sample_numbers(report.sample)
-        yield Numbers((*first, report.in_flight, sample, report.gpu_ratio))
-
-
-def _sample_numbers(sample: Sample) -> tuple[object, ...]:
-    return (sample.step, *sample.metrics, *((name, float(text)) for name, text in sample.diverged))
 
 
 # ------------------------------------------------------------------ log lines
@@ -588,6 +514,10 @@ def _read_log(drawn: Drawn) -> Iterator[Numbers | str]:
         yield Numbers(tuple(found))
 
 
+def _sample_numbers(sample: Sample) -> tuple[object, ...]:
+    return (sample.step, *sample.metrics, *((name, float(text)) for name, text in sample.diverged))
+
+
 # ------------------------------------------------------------------ the run
 
 _read_latencies = partial(_read_pages, _latency_numbers)
@@ -595,7 +525,6 @@ READERS = {
     "histogram pages": Reader(partial(_draw_page, kind="histogram"), _read_latencies),
     "sum and count pages": Reader(partial(_draw_page, kind="mean"), _read_latencies),
     "gauge pages": Reader(_draw_gauge, partial(_read_pages, lambda delta: Numbers((delta.value,)))),
-    "sidecar lines": Reader(_draw_sidecar, _read_sidecar),
     "log lines": Reader(_draw_log, _read_log),
 }
 

@@ -77,19 +77,14 @@ def play_points(policy: str, act_name: str, chosen: Sequence[tuple[Point, Phase]
     return runs
 
 
-def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:
-    """One row an action, and one for all."""
-    groups = results.grouped(runs, lambda run: run.point.action)
-    return [row(action, mine) for action, mine in [*groups.items(), ("all", list(runs))]]
-
-
-def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
-    """How often the agent died around that action, and what was lost."""
+def row(policy: str, act: str, runs: Sequence[Run]) -> dict[str, object]:
+    """How often the agent died in that act, and what was lost."""
     reached = [run for run in runs if run.reached]
     astray = sum(run.phase in run.point.delays for run in reached)
     lost = sorted({wrong for run in runs for wrong in run.wrong})
     return {
-        "action": action,
+        "policy": policy,
+        "act": act,
         "points": len({(run.policy, run.act, run.point) for run in runs}),
         "deaths": len(reached) - astray,
         "answers lost or late": astray,
@@ -100,11 +95,9 @@ def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
 
 
 def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """One row an act, and one for all."""
     groups = results.grouped(runs, lambda run: (run.policy, run.act))
-    return [
-        {"policy": policy, "act": name, **{k: v for k, v in row("", mine).items() if k != "action"}}
-        for (policy, name), mine in groups.items()
-    ]
+    return [*(row(*act, mine) for act, mine in groups.items()), row("all", "all", runs)]
 
 
 def plays() -> list[tuple[str, str]]:
@@ -157,9 +150,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen_acts = [one for one in plays() if chosen.act in one[1]]
     with workers(AT_ONCE) as play:
         runs = [run for found in play(torture, chosen_acts) for run in found]
-    took_s, tables = round(sum(run.took_s for run in runs)), {TITLE: by_action(runs)}
-    facts, whole = results.engine_facts(), not chosen.act
-    results.finish("torture", facts, [], by_act(runs), tables, whole=whole, took_s=took_s)
+    table, facts = by_act(runs), results.engine_facts()
+    results.finish("torture", facts, [], table, {TITLE: table}, whole=not chosen.act)
     return 1 if any(run.wrong for run in runs) else 0
 
 

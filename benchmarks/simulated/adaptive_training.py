@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.publish import results
@@ -25,7 +25,6 @@ NAME = "adaptive-training"
 
 COUNTS = (10, 20, 40)
 SEEDS = range(1, 11)
-TITLE = "Simulated trainings under `adaptive`, means over the seeds (lower is better)"
 
 BALANCED, DELIVERY = "adaptive", "adaptive?deliver_weight=16.0"
 UNTOLD = "adaptive?heeds_total_steps=false"
@@ -92,7 +91,8 @@ def compare(
     return scoring.rows(trace, [play(trace, policy, seed) for policy in policies])
 
 
-Cells = Mapping[tuple[str, int, str], Mapping[str, list[Row]]]
+ByMetric = Mapping[str, list[Row]]
+Cells = Mapping[tuple[str, int, str], ByMetric]
 
 
 def cells_of(rows: Iterable[Row]) -> Cells:
@@ -101,33 +101,53 @@ def cells_of(rows: Iterable[Row]) -> Cells:
     return {key: results.grouped(mine, lambda row: row.metric) for key, mine in groups}
 
 
-def mean(by_metric: Mapping[str, list[Row]], metric: str, of: str = "value") -> float | None:
+def mean(by_metric: ByMetric, metric: str, of: str = "value") -> float | None:
     values = [one for row in by_metric.get(metric, ()) if (one := getattr(row, of)) is not None]
     return statistics.fmean(values) if values else None
 
 
-def three(by_metric: Mapping[str, list[Row]]) -> float | None:
+def three(by_metric: ByMetric) -> float | None:
     """The mean of the three time ratios to plain Docker."""
     ratios = [mean(by_metric, f"{goal}_mean_s", "of_plain") for goal, _ in GOALS]
     known = [ratio for ratio in ratios if ratio is not None]
     return statistics.fmean(known) if len(known) == len(GOALS) else None
 
 
-def table_of(cells: Cells) -> list[dict[str, object]]:
-    """A line a scenario, number of jobs and policy: means over the seeds."""
-    table = []
-    for (scenario, n, policy), by_metric in cells.items():
-        line: dict[str, object] = {"scenario": scenario, "n": n, "policy": policy}
-        for of in ("plain", "optimum"):
-            for goal, words in GOALS:
-                line[f"{words} of {of}"] = mean(by_metric, f"{goal}_mean_s", f"of_{of}")
-            line[f"makespan of {of}"] = mean(by_metric, "makespan_s", f"of_{of}")
-        line["mean of three of plain"] = three(by_metric)
-        for goal, words in GOALS:
-            line[f"{words} jobs worse"] = mean(by_metric, f"{goal}_worse_jobs")
-        line["updates"] = mean(by_metric, "updates")
-        table.append(results.known(line))
-    return table
+def tables_of(rows: Iterable[Row]) -> dict[str, list[dict[str, object]]]:
+    """A table a scenario with a line a policy: times of plain Docker's, means over seeds, by n."""
+    tables = {}
+    for scenario, mine in results.grouped(rows, lambda row: row.scenario).items():
+        cells = cells_of(row for row in mine if row.policy != PLAIN)
+        numbers = dict.fromkeys(n for _, n, _ in cells)
+        title = (
+            f"{scenario}, of plain Docker's (lower is better), n = {'/'.join(map(str, numbers))}, "
+            f"mean of {len({row.seed for row in mine})} seeds"
+        )
+        tables[title] = [
+            {"policy": f"`{policy.removeprefix('benchmarks.peers.')}`"}
+            | {
+                words: "/".join(_number(of(cells[scenario, n, policy])) for n in numbers)
+                for words, of in _COLUMNS.items()
+            }
+            for policy in dict.fromkeys(policy for _, _, policy in cells)
+        ]
+    return tables
+
+
+def _of_plain(metric: str) -> Callable[[ByMetric], float | None]:
+    return lambda by_metric: mean(by_metric, metric, "of_plain")
+
+
+_COLUMNS: Mapping[str, Callable[[ByMetric], float | None]] = {
+    **{words: _of_plain(f"{goal}_mean_s") for goal, words in GOALS},
+    "mean of the three": three,
+    "makespan": _of_plain("makespan_s"),
+    "jobs worse to tier 1": lambda by_metric: mean(by_metric, "tier1_worse_jobs"),
+}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def figures(cells: Cells) -> list[str]:
@@ -176,6 +196,6 @@ def main(arguments: list[str] | None = None) -> int:
         arguments,
         SEEDS,
         rows_of,
-        lambda rows: {TITLE: table_of(cells_of(rows))},
+        tables_of,
         lambda rows: figures(cells_of(rows)),
     )

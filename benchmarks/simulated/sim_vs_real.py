@@ -218,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         for one in kept_runs(schedule, training_set.POLICIES, range(1, 101))
     ]
     pairs, remarks = training_pairs(kept)
-    more, said = pairs_of(load_services(), lambda _: "satisfied", _satisfied)
+    more, said = pairs_of(load_services(), lambda one: f"satisfied at {one.demand:g}", _satisfied)
     pairs, remarks = pairs + more, remarks + said
     if not pairs:
         print("no kept journals: run the benches training or adaptive-real first")

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.wire import client, servers
 from benchmarks.wire.place import StandIn, busy, printed
 from benchmarks.wire.servers import Server
-from dlsched.estimate.sketch import merge, quantile_s
+from dlsched.estimate.sketch import measured_s, merge
 from dlsched.model.facts import LatencySketch
 from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import Watched
@@ -177,7 +177,7 @@ def compared(answered: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
     row: dict[str, Any] = {"requests": answered["answered"], "measured": seen.whole.count}
     for kind, sketch in (("whole", seen.whole), ("first", seen.first)):
         for name, quantile in QUANTILES.items():
-            wire_s = quantile_s(sketch, quantile)
+            wire_s = measured_s(sketch, quantile)
             row[f"{kind} {name}, client"] = answered[f"{kind}_{name}"]
             row[f"{kind} {name}, wire"] = None if wire_s is None else 1e3 * wire_s
     row |= {

@@ -75,8 +75,6 @@ class Tally:
     """To the first byte of the body."""
     gaps: list[int] = field(default_factory=list)
     """Between reads of one body."""
-    fresh: int = 0
-    """Requests on a connection that was new."""
     sent: int = 0
     failed: int = 0
     unsent: int = 0
@@ -185,7 +183,6 @@ class OpenLoop:
             return
         self.open[connection.descriptor] = connection
         self.poll.register(sock, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
-        self.tally.fresh += 1
 
     def go_on(self, connection: Connection) -> None:
         try:

@@ -23,8 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.options import options
 from benchmarks.places import ROOT
 from benchmarks.publish import results
@@ -84,7 +82,6 @@ KINDS = (
     Kind(servers.UVICORN, _COMPUTE),
     Kind(servers.GUNICORN, _COMPUTE),
     Kind(servers.NODE, _COMPUTE),
-    Kind(servers.TORCH, {"path": "/160"}),
     Kind(servers.ONNX, {**servers.ONNX.request, "body": '{"count": 320}'}),
     Kind(servers.STREAM, _STREAM, "first-byte"),
     Kind(servers.STREAM, _STREAM, "gap"),
@@ -121,8 +118,6 @@ class Scene:
         self._one, self._kind, self._folder = one, kind, folder
         self._port = servers.free_port(_HOST)
         self._cell = cells.Cell(replace(kind.server, request=kind.request), True, TRIED_PER_S)
-        self.others: list[float] = []
-        """Cores that all else on the host used, by measured span."""
 
     def run(self, name: str, command: Sequence[str], **more: Any) -> Any:
         """A container."""
@@ -182,13 +177,8 @@ class Scene:
     def p95_ms(self, meanwhile: Callable[[], object] = lambda: None) -> float | None:
         """That of the client over a measured span; None: too few requests were answered."""
         count = max(REQUESTS_LEAST, self.count_in(MEASURED_S))
-        before_s, began_s = self._others_s(), time.monotonic()
         found = self.ask(count, meanwhile)
-        self.others.append((self._others_s() - before_s) / (time.monotonic() - began_s))
         return found[_P95[self._kind.of]] if found["answered"] >= ANSWERED_RATIO * count else None
-
-    def _others_s(self) -> float:
-        return _busy_s() - sum(map(_used_s, self._one.engine.containers.list()))
 
     def typed(self, *words: str) -> list[str]:
         """What a command prints. Raises RuntimeError when it fails."""
@@ -203,12 +193,6 @@ class Scene:
 def _used_s(container: Any) -> float:
     container.reload()
     return kernel_reading(container).usage_core_s or 0.0
-
-
-def _busy_s() -> float:
-    """CPU time that was used or stolen on this host."""
-    times = psutil.cpu_times()
-    return float(sum(times[:8]) - times.idle - times.iowait)  # the rest is guests', counted twice
 
 
 def measured(kind: Kind, folder: Path) -> dict[str, Any]:
@@ -262,7 +246,6 @@ def adopted(scene: Scene, kind: Kind) -> dict[str, Any]:
         "port to met, s": met_s,
         "p95 afterwards, ms": p95_ms,
         "met, of the time afterwards": sum(polls) / len(polls),
-        "all else, cores": ", ".join(f"{one:.2f}" for one in scene.others),
         "verdict": results.verdict(is_reached(met_s, p95_ms, kind.target_ms)),
     }
 

@@ -21,7 +21,7 @@ from tools.waiting import until
 
 PROGRAMS = Path(__file__).parent / "programs"
 ENVIRONMENT = "wire"
-_EXAMPLES = ROOT / "examples" / "images"
+_INFERENCE = ROOT / "examples" / "images" / "inference"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _gunicorn(at: At) -> Sequence[str]:
 
 
 def _onnx(at: At) -> Sequence[str]:
-    serve = str(_EXAMPLES / "inference" / "serve.py")
+    serve = str(_INFERENCE / "serve.py")
     return [
         sys.executable,
         serve,
@@ -153,21 +153,18 @@ def _onnx(at: At) -> Sequence[str]:
     ]
 
 
-def _program(name: str) -> Callable[[At], Sequence[str]]:
-    def command(at: At) -> Sequence[str]:
-        by = "node" if name.endswith(".js") else sys.executable
-        return [by, str(PROGRAMS / name), str(at.port)]
-
-    return command
+def _node(at: At) -> Sequence[str]:
+    return ["node", str(PROGRAMS / "node_app.js"), str(at.port)]
 
 
-def _packages(of: str) -> Callable[[], Mapping[str, str]]:
-    def environment() -> Mapping[str, str]:
-        machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-        folder = fill_packages(_EXAMPLES / of / "requirements.txt", machine).resolve()
-        return {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+def _narrow(at: At) -> Sequence[str]:
+    return [sys.executable, str(PROGRAMS / "narrow_app.py"), str(at.port)]
 
-    return environment
+
+def _onnx_packages() -> Mapping[str, str]:
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    folder = fill_packages(_INFERENCE / "requirements.txt", machine).resolve()
+    return {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
 
 
 _NGINX = {"nginx": "nginx-light"}
@@ -176,26 +173,19 @@ NGINX = Server("nginx", _nginx, programs=_NGINX)
 UVICORN = Server("uvicorn", _uvicorn, packages=_ensure)
 UVICORN_TLS = Server("uvicorn, TLS", _uvicorn_tls, tls=True, programs=_OPENSSL, packages=_ensure)
 GUNICORN = Server("gunicorn, 4 workers", _gunicorn, packages=_ensure)
-NODE = Server("Node", _program("node_app.js"), programs={"node": "nodejs"})
+NODE = Server("Node", _node, programs={"node": "nodejs"})
 ONNX = Server(
     "ONNX example",
     _onnx,
     {"method": "POST", "path": "/predict", "body": '{"count": 32}'},
-    _packages("inference"),
-    packages=_packages("inference"),
-    rates_per_s=(10.0, 200.0),
-)
-TORCH = Server(
-    "PyTorch example",
-    _program("torch_app.py"),
-    environment=_packages("training"),
-    packages=_packages("training"),
+    _onnx_packages,
+    packages=_onnx_packages,
     rates_per_s=(10.0, 200.0),
 )
 STREAM = Server(
     "token stream", _uvicorn, {"path": "/stream"}, rates_per_s=(10.0, 50.0), packages=_ensure
 )
-SERVERS = (NGINX, UVICORN, UVICORN_TLS, GUNICORN, NODE, ONNX, TORCH, STREAM)
+SERVERS = (NGINX, UVICORN, UVICORN_TLS, GUNICORN, NODE, ONNX, STREAM)
 """Each is measured with kept connections and with one a request, at each of its rates."""
 
 STREAM_TLS = Server(
@@ -208,7 +198,7 @@ STREAM_TLS = Server(
 )
 IPV6 = Server("uvicorn, IPv6", _uvicorn, host="::1", packages=_ensure)
 PAIR = Server("uvicorn, bridge network", _uvicorn, own_network=True, packages=_ensure)
-NARROW = Server("full accept queue", _program("narrow_app.py"))
+NARROW = Server("full accept queue", _narrow)
 UPLOADS = Server(
     "uvicorn, 1 MB uploads",
     _uvicorn,

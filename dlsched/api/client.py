@@ -13,16 +13,13 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from dlsched.api.reading import read
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Status
 from dlsched.api.why_schema import Explanation
 from dlsched.model.errors import DaemonUnavailable, NotNow, Refused
-
-if TYPE_CHECKING:
-    from dlsched.api.cluster_schema import ClusterAnswer
 
 RELEASE_S = 90.0
 """The daemon waits for the engine before it reports on each container."""
@@ -35,11 +32,6 @@ HISTORY_S = 40.0
 
 SILENT_S = 45.0
 """Timeout of the stream, which sends at least a comment every 15 seconds."""
-
-_UNITS = tuple(
-    Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib")
-)
-"""Where units are installed."""
 
 _NOT_NOW = 503
 """HTTP's Service Unavailable."""
@@ -76,12 +68,6 @@ class Daemon:
     def explain(self, job: str, limit: int) -> Explanation:
         """`why`, parsed; raises SchemaMismatch."""
         return read(Explanation, self.why(job, limit))
-
-    def cluster(self) -> ClusterAnswer:
-        """What a cluster's controller on that host last reported. Raises SchemaMismatch."""
-        from dlsched.api.cluster_schema import ClusterAnswer  # `ps` starts without
-
-        return read(ClusterAnswer, self._reading.ask("GET", "/v1/cluster"))
 
     def jobs(self, read_s: float = ANSWER_S) -> dict[str, Any]:
         """Node, engine, jobs and rejected files, as JSON."""
@@ -227,7 +213,8 @@ class _Endpoint:
             ) from error
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise DaemonUnavailable(
-                f"no daemon answers on {self.path}; start it with `{_start(self.path.parent)}`"
+                f"no daemon answers on {self.path}; start it with `systemctl start "
+                "dlsched` or `dlsched run`"
             ) from error
         except (OSError, ValueError) as error:
             raise DaemonUnavailable(
@@ -275,14 +262,6 @@ def _exactly(answer: BinaryIO, size: int) -> bytes:
             raise _NoHttp("the answer ends too early")
         size -= len(parts[-1])
     return b"".join(parts)
-
-
-def _start(run_dir: Path) -> str:
-    """The command that starts a daemon there: a unit's is in the default directory."""
-    from dlsched.config.settings_file import RUN_DIR, UNIT
-
-    unit = run_dir == RUN_DIR and any((one / UNIT).exists() for one in _UNITS)
-    return "systemctl start dlsched" if unit else "dlsched run"
 
 
 def _remedy(path: Path) -> str:

@@ -3,7 +3,6 @@ asks at `/v1`, with the rights of its caller."""
 
 from __future__ import annotations
 
-import gzip
 from http import HTTPStatus
 from pathlib import Path
 
@@ -33,7 +32,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     # A page of an earlier version would not understand the answers of this one.
     "Cache-Control": "no-store",
-    "Vary": "Accept-Encoding",
 }
 """Of each file: nothing of another origin is loaded, and no other page may frame or read it."""
 
@@ -47,10 +45,6 @@ class Page:
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-        # Browsers may be at the end of a tunnel.
-        self._packed = {
-            name: gzip.compress(content, mtime=0) for name, (content, _) in self._files.items()
-        }
 
     @property
     def routes(self) -> list[Route]:
@@ -61,7 +55,4 @@ class Page:
         if name not in self._files:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no file {name[:80]!a} belongs to the page")
         content, media_type = self._files[name]
-        if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(content, media_type=media_type, headers=HEADERS)
-        headers = {**HEADERS, "Content-Encoding": "gzip"}
-        return Response(self._packed[name], media_type=media_type, headers=headers)
+        return Response(content, media_type=media_type, headers=HEADERS)

@@ -46,12 +46,6 @@ from dlsched.store.journal.minutes import wall_s
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
 
-ADOPTIONS_MAX = 8
-"""Limit of concurrent adoptions and drops. Each takes a thread while the engine answers."""
-
-BODY_BYTES = 64 << 10
-"""Limit of a request's body: `adopt` sends at most 64 labels of 256 characters."""
-
 FIRST_CHUNK_S = 1.0
 """Maximum wait for an error of the log's reader before the answer begins."""
 
@@ -63,10 +57,9 @@ class _Json(JSONResponse):
         return json_text(content).encode()
 
 
-def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> Starlette:
-    """The API for that source. `connections`: those open now at each address. Every error is
-    `{"error": "one line"}`."""
-    routes = _Routes(source, connections)
+def build_app(source: StatusSource) -> Starlette:
+    """The API for that source. Every error is `{"error": "one line"}`."""
+    routes = _Routes(source)
     app = Starlette(
         middleware=[Middleware(Gate)],
         routes=[
@@ -103,26 +96,20 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
 
 
 class _Routes:
-    def __init__(self, source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, source: StatusSource) -> None:
         self._source = source
-        self._connections = connections
         self._metrics = MetricsPage()
         self._journal = OneReading()
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
             lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
         )
-        self._adoptions = threading.BoundedSemaphore(ADOPTIONS_MAX)
 
     async def metrics(self, _request: Request) -> Response:
         totals = self._source.totals()
         if totals is None:
             raise _no_cycle(self._source)
-        page = self._metrics.kept(totals)
-        if page is None:
-            # In a thread, so that other requests do not wait for it.
-            page = await run_in_threadpool(
-                self._metrics.render, totals, self._connections(), self._source.cluster
-            )
+        # In a thread, so that other requests do not wait for it.
+        page = await run_in_threadpool(self._metrics.render, totals, self._source.cluster)
         return Response(page, headers={"Content-Type": CONTENT_TYPE})
 
     async def about(self, _request: Request) -> Response:
@@ -241,8 +228,10 @@ class _Routes:
         return _Json(await run_in_threadpool(self._source.found))
 
     async def adopt(self, request: Request) -> Response:
-        body = await _labels(request)
-        return await self._container(request, lambda name: self._source.adopt(name, body))
+        labels = labels_in_body(await request.body())
+        if labels is None:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+        return await self._container(request, lambda name: self._source.adopt(name, labels))
 
     async def drop(self, request: Request) -> Response:
         return await self._container(request, self._source.drop)
@@ -275,20 +264,12 @@ class _Routes:
         self, request: Request, change: Callable[[str], Mapping[str, object]]
     ) -> Response:
         name = request.path_params["name"]
-        if not self._adoptions.acquire(blocking=False):
-            raise HTTPException(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{ADOPTIONS_MAX} containers are being adopted or dropped already, the most at "
-                "a time",
-            )
         try:
             return _Json(await run_in_threadpool(change, name))
         except KeyError:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, f"no container {name[:80]!r}; `docker ps` lists them"
             ) from None
-        finally:
-            self._adoptions.release()
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
@@ -326,21 +307,6 @@ def _no_cycle(source: StatusSource) -> HTTPException:
     failure = source.failure()
     detail = "the first cycle is not done yet" + (f": {failure}" if failure else "")
     return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-
-
-async def _labels(request: Request) -> dict[str, str]:
-    """The request's body: {"labels": {NAME: VALUE}}, at most `BODY_BYTES`."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES:
-            raise HTTPException(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {BODY_BYTES} bytes"
-            )
-    labels = labels_in_body(body)
-    if labels is None:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
-    return labels
 
 
 def labels_in_body(body: bytes) -> dict[str, str] | None:

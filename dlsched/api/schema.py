@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, Self
 
+from dlsched.model.cycle import RejectedFile
+
 SCHEMA_VERSION = 1
 
 STATUS_SOCKET_NAME, CONTROL_SOCKET_NAME = "status.sock", "control.sock"
@@ -181,8 +183,6 @@ class LogStatus(Value):
     matched: int
     example: str | None
     """While no line matches: the first one, escaped and short."""
-    buffered: bool
-    """Whether lines arrive in bursts of full buffers, long after they were printed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,6 +222,24 @@ class SidecarStatus(Value):
     """What comes in place of its target's metric, which never has, with the remedy."""
     wire: WireStatus | None
     """None: its sockets are not measured."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryStatus(Value):
+    """A container's memory, as its control group counts it; `memory_bytes` is all of its use."""
+
+    working_set_bytes: int | None
+    """Without file pages that were not used lately."""
+    limit_bytes: int | None
+    """The smallest limit of its group and of those around it; None: none."""
+    peak_bytes: int | None
+    """The most that was in use since this start, page cache included."""
+    oom_kills: int | None
+    """Processes in it that the kernel killed for want of memory, over all starts observed."""
+    filling: str | None
+    """How it grows towards its limit, and when it will reach that; None: it does not."""
+    text: str
+    """All of it in one line; empty: nothing is known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -270,6 +288,7 @@ class JobStatus(Value):
     cpu: CpuStatus
     gpu: JobGpuStatus | None
     memory_bytes: int | None
+    memory: MemoryStatus
     throttled_ratio: float | None
     sidecar: SidecarStatus
     blind: str | None
@@ -413,15 +432,6 @@ class NodeStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RejectedStatus(Value):
-    """A job file that is not applied, and every reason."""
-
-    file: str
-    job: str | None
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Status(Value):
     """What `dlsched ps -o json` prints: node, engine, every job and every rejected file."""
 
@@ -434,5 +444,5 @@ class Status(Value):
     engine: EngineStatus
     node: NodeStatus
     alarms: tuple[str, ...]
-    rejected: tuple[RejectedStatus, ...]
+    rejected: tuple[RejectedFile, ...]
     jobs: tuple[JobStatus, ...]

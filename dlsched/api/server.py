@@ -9,7 +9,7 @@ import math
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -24,7 +24,6 @@ from dlsched.api.routes import build_app
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
 from dlsched.api.sockets import UnixSocket, open_tcp
 from dlsched.api.source import StatusSource
-from dlsched.model.errors import DlschedError
 from dlsched.model.units import render_address
 
 log = logging.getLogger(__name__)
@@ -35,9 +34,6 @@ CONNECTIONS_MAX = 128
 ASK_WITHIN_S = 10.0
 """A connection without a request, or whose caller takes nothing of an answer, for this long is
 closed."""
-
-AGAIN_S = 5.0
-"""Time between two attempts to create the sockets again."""
 
 _UCRED = struct.Struct("iII")
 """pid, uid and gid of a unix socket's peer, from the kernel."""
@@ -165,10 +161,9 @@ class ApiServer:
         self._sockets: list[socket.socket] = []
         whom = "root alone" if control_group is None else f"group {control_group}"
         self._elsewhere = f"{self.control_path} ({whom})"
-        self._config = configured(build_app(source, self._connections), self._caller)
-        self._server = uvicorn.Server(self._config)
+        config = configured(build_app(source), self._caller)
+        self._server = uvicorn.Server(config)
         self._stream = source.stream
-        self._ending = threading.Event()
         self.problem: str | None = None
         """Why the API does not answer, in one line; None: it answers."""
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
@@ -184,58 +179,6 @@ class ApiServer:
     def start(self) -> None:
         """Start answering. Raises AlreadyRunning if another daemon answers there, SocketUnusable if
         a socket cannot be created."""
-        self._listen_again()
-        self._thread.start()
-
-    def keep(self) -> None:
-        """Have removed sockets created again, without waiting."""
-        if not (self._status.present and self._control.present):
-            self._end()
-
-    def stop(self) -> None:
-        """Stop answering; takes about a second while a log is followed."""
-        self._ending.set()
-        self._end()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5.0)
-        self._close()
-
-    def _end(self) -> None:
-        # In this order: a server that ends breaks off, after a second, what is still being sent.
-        self._stream.end()
-        self._server.should_exit = True
-
-    def _serve(self) -> None:
-        try:
-            asyncio.run(self._answer(self._server))
-            while not self._ending.is_set():
-                self._serve_again()
-        except Exception:  # jobs go on without ps; the loop must not notice
-            log.exception("the API has ended: ps, why and stop need a restart of dlsched")
-            self.problem = "the API has ended: restart the daemon"
-
-    def _serve_again(self) -> None:
-        try:
-            self._listen_again()
-        except DlschedError as error:
-            self.problem = f"`ps`, `why` and `stop` get no answer: {error}"
-            self._ending.wait(AGAIN_S)
-            return
-        self.problem = None
-        log.warning(
-            "the sockets in %s were gone; dlsched has made them again", self.status_path.parent
-        )
-        self._server = server = uvicorn.Server(self._config)
-        if not self._ending.is_set():
-            asyncio.run(self._answer(server))
-
-    async def _answer(self, server: uvicorn.Server) -> None:
-        self._stream.attach()
-        await server.serve(sockets=self._sockets)
-
-    def _listen_again(self) -> None:
-        """Raises AlreadyRunning or SocketUnusable."""
-        self._close()
         try:
             for one in (self._status, self._control):
                 self._sockets.append(one.open())
@@ -244,6 +187,27 @@ class ApiServer:
         except BaseException:
             self._close()
             raise
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering; takes about a second while a log is followed."""
+        # In this order: a server that ends breaks off, after a second, what is still being sent.
+        self._stream.end()
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+        self._close()
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._answer())
+        except Exception:  # jobs go on without ps; the loop must not notice
+            log.exception("the API has ended: ps, why and stop need a restart of dlsched")
+            self.problem = "the API has ended: restart the daemon"
+
+    async def _answer(self) -> None:
+        self._stream.attach()
+        await self._server.serve(sockets=self._sockets)
 
     def _close(self) -> None:
         self._status.close()
@@ -251,16 +215,6 @@ class ApiServer:
         for one in self._sockets:
             one.close()
         self._sockets = []
-
-    def _connections(self) -> Mapping[str, int]:
-        """Open connections by address. For the API's thread only."""
-        counts = dict.fromkeys(map(str, (self.status_path, self.control_path)), 0)
-        if self._listen is not None:
-            counts[render_address(*self._listen)] = 0
-        for one in self._server.server_state.connections:
-            address = cast(HttpProtocol, one).app_state["caller"].address
-            counts[address] = counts.get(address, 0) + 1
-        return counts
 
     def _caller(self, transport: asyncio.Transport) -> Caller:
         connection: socket.socket = transport.get_extra_info("socket")

@@ -56,14 +56,6 @@ class UnixSocket:
             raise SocketUnusable(f"{self.path}: {error.strerror or error}") from error
         return self._socket
 
-    @property
-    def present(self) -> bool:
-        """Whether the path still leads to this socket."""
-        try:
-            return self.path.lstat().st_ino == self._inode
-        except OSError:
-            return False
-
     def close(self) -> None:
         """Stop listening, and remove the socket file unless it is a successor's."""
         if self._socket is not None:

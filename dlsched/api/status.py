@@ -24,8 +24,8 @@ from dlsched.api.schema import (
     JobStatus,
     LatencyTargetStatus,
     LogStatus,
+    MemoryStatus,
     NodeStatus,
-    RejectedStatus,
     SidecarStatus,
     Status,
     TiersStatus,
@@ -52,6 +52,7 @@ from dlsched.estimate.measured import (
     latency_of,
     metric_of,
 )
+from dlsched.estimate.memory import filling_text
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
@@ -66,11 +67,12 @@ from dlsched.model.state import (
     GpuHolder,
     GpuView,
     JobView,
+    MemoryUse,
     Progress,
     Reached,
     Snapshot,
 )
-from dlsched.model.units import render_quantile, render_seconds
+from dlsched.model.units import counted, render_bytes, render_quantile, render_seconds
 from dlsched.store.journal.rows import Change, Event
 
 
@@ -89,9 +91,7 @@ def node_status(report: CycleReport) -> Status:
         ),
         node=node_of(snapshot),
         alarms=tuple(report.alarms),
-        rejected=tuple(
-            RejectedStatus(one.file, one.job, tuple(one.problems)) for one in report.rejected
-        ),
+        rejected=tuple(report.rejected),
         jobs=tuple(
             job_status(job, snapshot.now_s, report.outlooks.get(job.name, ()))
             for job in snapshot.jobs
@@ -151,10 +151,12 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     found = None if ratio is None else judged(ratio)
     fails = failing(job)
     within = bounds_of_latency(job)
-    return JobStatus(
-        name=job.name,
+    return JobStatus.of(
+        recent,
+        usage,
+        progress,
+        job,
         state=job.state.value,
-        reason=job.reason,
         source="container" if job.adopted else "file",
         container=None if job.container_id is None else job.container_id[:12],
         target=target_of(target),
@@ -162,9 +164,6 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         lowest_s=None if within is None else within.lowest_s,
         highest_s=None if within is None else within.most_s,
         requests=recent.count,
-        errors=recent.errors,
-        in_flight=progress.in_flight,
-        oldest_s=progress.oldest_s,
         metric=metric_of(job),
         ratio=ratio,
         judged=None if found is None else found.value,
@@ -182,14 +181,10 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             usage_cores=usage.cpu_cores,
         ),
         gpu=gpu_of(job),
-        memory_bytes=usage.memory_bytes,
-        throttled_ratio=usage.throttled_ratio,
-        sidecar=SidecarStatus(
+        memory=_memory(job.memory),
+        sidecar=SidecarStatus.of(
+            progress,
             age_s=None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
-            bad_lines=progress.bad_lines,
-            refused=progress.refused,
-            trouble=progress.trouble,
-            hides_failures=progress.hides_failures,
             log=None if progress.log is None else LogStatus.of(progress.log),
             lacks=lacks,
             wire=wire_of(progress.wire, target),
@@ -197,12 +192,23 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         blind=lacks if is_lacking else job.blind,
         uncertain=_uncertain(job, bounded=within is not None and latency_s is None and not fails),
         idle=None if job.idle is None else job.idle.text(now_s),
-        starts=job.starts,
         owner=job.spec.owner,
         weight=job.spec.weight,
         background=job.spec.background,
-        attained_core_s=job.attained_core_s,
     )
+
+
+def _memory(use: MemoryUse) -> MemoryStatus:
+    filling, parts = None if use.filling is None else filling_text(use.filling), []
+    if use.working_set_bytes is not None:
+        limit = ", no limit" if use.limit_bytes is None else f" of {render_bytes(use.limit_bytes)}"
+        parts.append(f"working set {render_bytes(use.working_set_bytes)}{limit}")
+    if use.peak_bytes is not None:
+        parts.append(f"peak {render_bytes(use.peak_bytes)}")
+    if use.oom_kills:
+        parts.append(counted(use.oom_kills, "OOM kill"))
+    text = "; ".join(part for part in (", ".join(parts), filling) if part)
+    return MemoryStatus.of(use, filling=filling, text=text)
 
 
 def _uncertain(job: JobView, *, bounded: bool) -> str | None:

@@ -64,8 +64,8 @@ class _Kept:
 class _Ring:
     """The last cycles, bounded in age and bytes; at least the last one."""
 
-    def __init__(self, keep_s: float, max_bytes: int) -> None:
-        self._keep_s, self._max_bytes = keep_s, max_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._kept: deque[_Kept] = deque()
         self._bytes = 0
         self._next = 0
@@ -80,7 +80,7 @@ class _Ring:
         self._next += 1
         self._bytes += kept.size_bytes
         while len(self._kept) > 1 and (
-            self._bytes > self._max_bytes or now_s - self._kept[0].now_s > self._keep_s
+            self._bytes > self._max_bytes or now_s - self._kept[0].now_s > KEPT_S
         ):
             self._bytes -= self._kept.popleft().size_bytes
 
@@ -116,7 +116,6 @@ class Stream:
         boot: str,
         earlier: CycleReport | None = None,
         *,
-        keep_s: float = KEPT_S,
         keep_bytes: int = KEPT_BYTES,
         comment_s: float = COMMENT_S,
         slow_s: float = SLOW_S,
@@ -124,7 +123,7 @@ class Stream:
         """`boot` names this run of the daemon; `earlier` is the last cycle of the run before."""
         self._boot = boot
         self._history = EventHistory(earlier)
-        self._ring = _Ring(keep_s, keep_bytes)
+        self._ring = _Ring(keep_bytes)
         self._comment_s = comment_s
         self.slow_s = slow_s
         self._pending: deque[CycleReport] = deque(maxlen=_PENDING_CYCLES)

@@ -18,9 +18,9 @@ class AlarmEventStatus(Value):
     now_s: float
     wall_time: str
     source: str
-    """Its subject: a job, a GPU, a file, or a component. Empty: an alarm of an earlier run."""
+    """Its subject: a job, a GPU, a file, or a component."""
     key: str
-    """Its stable key. Empty: an alarm of an earlier run."""
+    """Its stable key."""
     kind: str
     """raised or cleared."""
     text: str

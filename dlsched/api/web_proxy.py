@@ -11,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import h11
 import uvicorn
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from dlsched.api.access import Caller, disconnected, foreign_host
+from dlsched.api.access import Caller, foreign_host
 from dlsched.api.client import SILENT_S
 from dlsched.api.server import configured
+from dlsched.api.stream import in_time
 
 TOKEN_BYTES = 16
 """128 bits, for the token, the cookie and the path."""
@@ -43,9 +45,6 @@ _READING = ("GET", "HEAD")
 
 _SENT = (b"accept", b"accept-encoding", b"last-event-id")
 """Headers of a request that the daemon gets."""
-
-_KEPT_BACK = (b"connection", b"date", b"keep-alive", b"transfer-encoding")
-"""Headers of an answer that belong to the connection alone."""
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -117,7 +116,7 @@ class WebProxy:
             line = f"{FORWARDED_MAX} requests are being answered already"
             await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)(scope, receive, send)
         else:
-            await self._forward_until_gone(scope, receive, send)
+            await self._forward(scope, receive, send)
 
     def _own(self, scope: Scope) -> Response | None:
         """The answer to what is not forwarded."""
@@ -154,47 +153,41 @@ class WebProxy:
 
     # ------------------------------------------------------------------ forwarding
 
-    async def _forward_until_gone(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward until the answer is complete, the browser has gone, or this program ends."""
-        task = asyncio.ensure_future(self._forward(scope, receive, send))
-        gone = asyncio.ensure_future(disconnected(receive))
+        task, abort = asyncio.current_task(), scope["state"]["abort"]
+        assert task is not None
         self._forwarded.add(task)
         try:
-            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            response = await self._answer(scope)
+            await response(scope, receive, in_time(send, SLOW_S, abort))
+        except (asyncio.CancelledError, *_BROKEN):
+            # The answer has no end: the browser must not take it for complete.
+            abort()
         finally:
             self._forwarded.discard(task)
-            gone.cancel()
-            if not task.done():
-                task.cancel()
-            await asyncio.gather(task, gone, return_exceptions=True)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            if not isinstance(error, _BROKEN):
-                raise error
-        elif not task.cancelled():
-            return
-        # The answer has begun and has no end: the browser must not take it for complete.
-        scope["state"]["abort"]()
-        await disconnected(receive)
 
-    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send)
+    async def _answer(self, scope: Scope) -> Response:
+        """The daemon's answer, whose body is read as it is sent on; or why there is none."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(str(self._daemon))
         except OSError as error:
             why = error.strerror or "no answer"
             line = f"no daemon answers on {self._daemon}: {why}"
-            await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)(scope, receive, send)
-            return
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)
+        connection = h11.Connection(h11.CLIENT)
+        writer.write(
+            (connection.send(self._request(scope)) or b"")
+            + (connection.send(h11.EndOfMessage()) or b"")
+        )
+        events = _events(connection, reader, writer)
         try:
-            await answer.pass_on(self._request(scope), reader, writer)
-        except _BROKEN:
-            if answer.begun:
-                raise
-            line = f"the daemon on {self._daemon} does not answer"
-            await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)(scope, receive, send)
-        finally:
+            return _Forwarded(await anext(events), events)
+        except (StopAsyncIteration, *_BROKEN):
             writer.close()
+            line = f"the daemon on {self._daemon} does not answer"
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)
 
     def _request(self, scope: Scope) -> h11.Request:
         target = b"/" + scope["raw_path"][len(self._path) :]
@@ -205,54 +198,43 @@ class WebProxy:
         return h11.Request(method=scope["method"], target=target, headers=headers)
 
 
-class _Answer:
-    """An answer of the daemon, sent on as it comes."""
-
-    def __init__(self, send: Send) -> None:
-        self._send_on = send
-        self.begun = False
-
-    async def pass_on(
-        self, request: h11.Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """Raises OSError or ProtocolError if the daemon breaks off, TimeoutError if it is silent
-        or the browser slow."""
-        connection = h11.Connection(h11.CLIENT)
-        writer.write(
-            (connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b"")
-        )
+async def _events(
+    connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> AsyncGenerator[h11.Response | h11.Data]:
+    """The head and the body's parts as they come. Raises OSError or ProtocolError if the daemon
+    breaks off, TimeoutError if it is silent."""
+    with closing(writer):
         while True:
             event = connection.next_event()
             if event is h11.NEED_DATA:
                 async with asyncio.timeout(SILENT_S):
                     connection.receive_data(await reader.read(_BLOCK_BYTES))
-            elif isinstance(event, h11.Response):
-                await self._begin(event)
-            elif isinstance(event, h11.Data):
-                await self._send(
-                    {"type": "http.response.body", "body": bytes(event.data), "more_body": True}
-                )
-            elif isinstance(event, h11.ConnectionClosed):
-                raise h11.RemoteProtocolError(
-                    "the connection was closed before the end of an answer"
-                )
+            elif isinstance(event, h11.Response | h11.Data):
+                yield event
             elif isinstance(event, h11.EndOfMessage):
-                await self._send({"type": "http.response.body", "body": b""})
                 return
+            else:
+                raise h11.RemoteProtocolError("the connection ended before the answer")
 
-    async def _begin(self, response: h11.Response) -> None:
-        headers = [one for one in response.headers.raw_items() if one[0].lower() not in _KEPT_BACK]
-        has = {name.lower() for name, _ in headers}
-        more = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-        headers += [one for one in more if one[0].lower() not in has]
-        await self._send(
-            {"type": "http.response.start", "status": response.status_code, "headers": headers}
-        )
 
-    async def _send(self, message: Message) -> None:
-        self.begun = True
-        async with asyncio.timeout(SLOW_S):
-            await self._send_on(message)
+class _Forwarded(StreamingResponse):
+    """An answer of the daemon, with the headers that it lacks."""
+
+    def __init__(self, head: Any, events: AsyncGenerator[Any]) -> None:
+        super().__init__((bytes(event.data) async for event in events), head.status_code)
+        self._events = events
+        self.raw_headers = [one for one in head.headers.raw_items() if _belongs(one[0])]
+        for name, value in _HEADERS.items():
+            self.headers.setdefault(name, value)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            await super().__call__(scope, receive, send)
+
+
+def _belongs(header: bytes) -> bool:
+    """Whether a header of an answer is of more than its connection."""
+    return header.lower() not in (b"connection", b"date", b"keep-alive", b"transfer-encoding")
 
 
 def _refusal(status: HTTPStatus, line: str) -> Response:

@@ -22,20 +22,7 @@ from dlsched.cli.program import Program
     },
 )
 @click.version_option(__version__, "--version", "-V", prog_name="dlsched")
-@click.option(
-    "--config",
-    "-c",
-    metavar="FILE",
-    allow_from_autoenv=False,
-    help="Settings file; may also stand after the command.",
-)
-@click.option(
-    "--run-dir",
-    metavar="DIR",
-    allow_from_autoenv=False,
-    help="Directory of the daemon's sockets; may also stand after the command.",
-)
-def main(**_: object) -> None:
+def main() -> None:
     """Keep the latency and accuracy targets of deep-learning containers on one Docker host.
 
     \b

@@ -3,8 +3,8 @@ all."""
 
 from __future__ import annotations
 
-import re
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,6 @@ _POLL_S = 0.25
 
 NEARLY_RATIO = 0.99
 """Without --good-enough a training is deliverable at this part of what it is to reach."""
-
-_NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
-
 
 BACKGROUND = {"dlsched.background": "true"}
 
@@ -146,21 +143,6 @@ def adopt(
     wire = None if job is None else job.sidecar.wire
     if wire is not None and wire.judges and wire.ports:
         print_text(one_line(f"  sockets: {wire.text}"))
-    if job is not None and job.target is not None:
-        _show_cpu(daemon, name)
-
-
-def _show_cpu(daemon: Daemon, name: str) -> None:
-    """Who uses the host's CPU beside that container, and the command that would help."""
-    from dlsched.api.host_cpu import state_text, user_text
-
-    host = daemon.status().node.host_cpu
-    users = () if host is None else tuple(one for one in host.users if one.name != name)
-    if host is None or not users:
-        return
-    print_text(one_line(f"  host CPU: {state_text(host)}"))
-    for one in users:
-        print_text(one_line(f"    {user_text(one)}"))
 
 
 @click.command(short_help="Let an adopted container go and give its limits back.")
@@ -330,74 +312,35 @@ def _for_each(
 
 @click.command(short_help="Print an adoption as labels for a Compose file.")
 @click.argument("name", shell_complete=adopted_names)
-@click.option("--job", is_flag=True, help="Print keys of a job file instead of labels.")
 @options.output
 @options.asking
-def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
-    """Print what `adopt` was asked for as labels, for the service in a Compose file; with --job as
-    keys of a job file, whose image, command, ports and volumes are yours to add.
+def export(name: str, output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Print what `adopt` was asked for as labels, for the service in a Compose file.
 
     \b
-    Examples:
+    Example:
       dlsched export asr
-      dlsched export asr --job
     """
     from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE
 
     daemon = options.daemon(config, run_dir)
     labels, instance = daemon.adopted_labels(name), daemon.about()["instance"]
     whose = {} if instance == DEFAULT_INSTANCE else {INSTANCE: instance}
-    whole: dict[str, Any] = {"labels": {ENABLE: "true", **whose, **labels}}
-    if job:
-        whole = {"name": name.lower(), **job_keys(labels)}
+    labels = {ENABLE: "true", **whose, **labels}
     if output == "json":
-        print_json(whole if job else whole["labels"])
+        print_json(labels)
         return
-    text = as_yaml(whole)
     # Compose replaces $NAME by a variable.
-    print_text((text if job else text.replace("$", "$$")).rstrip("\n"))
+    print_text(as_yaml(labels).replace("$", "$$").rstrip("\n"))
 
 
-def as_yaml(whole: Mapping[str, Any]) -> str:
-    """The keys as YAML; 0o7 and 1e3 as texts are in quotes: YAML 1.1 alone takes them for texts."""
+def as_yaml(labels: Mapping[str, str]) -> str:
+    """The labels as the key of a Compose file, each in quotes: versions of YAML differ in what else
+    is a text."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """One that quotes them."""
-
-    def text_of(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = "'" if re.fullmatch(_NUMBER_IN_YAML_1_2, text) else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    Dumper.add_representer(str, text_of)
-    text: str = yaml.dump(dict(whole), Dumper=Dumper, sort_keys=False, width=1000)
-    return text
-
-
-def job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
-    """Labels as the keys of a job file."""
-
-    keys: dict[str, Any] = {}
-    for label, value in labels.items():
-        outer, _, rest = label.removeprefix("dlsched.").partition(".")
-        if not rest and outer != "metrics":
-            keys[outer] = _scalar(value)
-            continue
-        inner, _, name = (rest or "base").partition(".")
-        part = keys.setdefault(outer, {})
-        if name:
-            part.setdefault(inner, {})[name] = value
-        else:
-            part[inner] = value if outer == "metrics" and inner != "port" else _scalar(value)
-    return keys
-
-
-def _scalar(text: str) -> object:
-    """A label's text as a job file would have it: numbers and switches are no texts there."""
-    from dlsched.config.yaml import WrittenFloat, WrittenInt, read_lone
-
-    value = read_lone(text)
-    return value.real if isinstance(value, WrittenInt | WrittenFloat) else value
+    lines = yaml.safe_dump(dict(labels), default_style="'", sort_keys=False, width=1000)
+    return f"labels:\n{textwrap.indent(lines, '  ')}"
 
 
 def _labels(

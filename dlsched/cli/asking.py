@@ -16,8 +16,6 @@ from dlsched.model.errors import DaemonUnavailable
 
 
 @click.command(short_help="Show every job, its target and whether it is met.")
-@click.option("--all", "-a", "_all", is_flag=True, help="No effect: stopped jobs are always shown.")
-@click.option("--cluster", is_flag=True, help="Show the cluster's nodes and jobs: on a manager.")
 @click.option(
     "--host",
     "hosts",
@@ -31,8 +29,6 @@ from dlsched.model.errors import DaemonUnavailable
 @click.pass_context
 def ps(
     ctx: click.Context,
-    _all: bool,
-    cluster: bool,
     hosts: tuple[str, ...],
     output: str,
     config: Path | None,
@@ -53,8 +49,6 @@ def ps(
     on this node, whatever else runs on it; `?` not known yet, or withdrawn because its time has
     passed. `dlsched why` gives the numbers.
 
-    With --cluster it is `dlsched cluster status`: jobs of all hosts, each with its node.
-
     --host asks the daemons of hosts that need not be a cluster, with `ssh HOST dlsched ps --json`.
     ssh must get in without a question. Of a host that does not answer it says why, and ends with 3.
 
@@ -63,18 +57,10 @@ def ps(
       dlsched ps
       dlsched ps --json | jq '.jobs[] | select(.satisfied_slo == false) | .name'
       dlsched ps --json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
-      dlsched ps --cluster
       dlsched ps --host gpu-1,gpu-2,ann@gpu-3
     """
-    if cluster and hosts:
-        raise click.UsageError("--cluster and --host exclude each other")
     if hosts:
         ctx.exit(_print_hosts(hosts, output))
-    if cluster:
-        from dlsched.cli.cluster import print_status
-
-        print_status(output, config, run_dir)
-        return
     daemon = options.daemon(config, run_dir)
     try:
         if output == "json":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def doctor(ctx: click.Context, output: str, config: Path | None) -> None:
     """Check this host's part in the cluster, and show what to do: the swarm, its managers, the
-    certificate, and on a manager the controller and the jobs that cannot be moved.
+    certificate, and on a manager the controller.
 
     It also asks the other nodes' agents, with this node's certificate and for two seconds: a
     manager all of them, a worker itself and the managers. Nothing is changed. Ends with 1 if a
@@ -139,7 +139,15 @@ def status(output: str, config: Path | None, run_dir: Path | None) -> None:
       dlsched cluster status
       dlsched cluster status --json | jq '.jobs[] | select(.state != "running") | .name'
     """
-    print_status(output, config, run_dir)
+    found = _status(config, run_dir)
+    if output == "json":
+        from dlsched.api.reading import as_json
+
+        print_json(as_json(found))
+        return
+    from dlsched.cli.cluster_pages import show_cluster
+
+    show_cluster(found, Page())
 
 
 @cluster.command(short_help="Explain on which node a job is, and why.")
@@ -286,19 +294,6 @@ def forget(node: str, is_off: bool, config: Path | None) -> None:
             raise DlschedError(f"{node} is not off: it answers")
         store.ask(Request(Wanted.FORGET, name))
     say(f"{node}: given up; its jobs start on other nodes, as `dlsched cluster status` shows")
-
-
-def print_status(output: str, config: Path | None, run_dir: Path | None) -> None:
-    """What the controller on this host last saw, as a table or JSON."""
-    found = _status(config, run_dir)
-    if output == "json":
-        from dlsched.api.reading import as_json
-
-        print_json(as_json(found))
-        return
-    from dlsched.cli.cluster_pages import show_cluster
-
-    show_cluster(found, Page())
 
 
 def _status(config: Path | None, run_dir: Path | None) -> ClusterStatus:

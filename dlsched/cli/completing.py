@@ -30,10 +30,8 @@ def _jobs(ctx: click.Context) -> list[tuple[str, str]]:
     """Names and sources. Only what a name may be, as shells expand what they are given."""
     from dlsched.model.spec import NAME
 
-    own = {name: value for name, value in ctx.params.items() if value is not None}
-    given = {**ctx.find_root().params, **own}
     with suppress(DlschedError, OSError):
-        daemon = options.daemon(given.get("config"), given.get("run_dir"))
+        daemon = options.daemon(ctx.params.get("config"), ctx.params.get("run_dir"))
         rows = daemon.jobs(WITHIN_S)["jobs"]
         return [(row["name"], row["source"]) for row in rows if re.fullmatch(NAME, row["name"])]
     return []

@@ -81,7 +81,6 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
     from dlsched.runtime.doctor import host
 
-    then = host.moment()
     try:
         settings = options.settings(config)
     except SettingsError as error:
@@ -91,8 +90,6 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     yield from _policies(settings)
     yield from _engine(settings, probing=probing)
     yield from host.kernel()
-    yield host.clock(then, host.moment(), synchronised=host.in_step())
-    yield host.descriptors(settings.max_jobs)
     for what, path in (("state", settings.state_dir), ("run", settings.run_dir)):
         yield _permitted(what, partial(host.folder, what, path))
     yield _watch(settings.watch)
@@ -102,7 +99,6 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     ):
         yield host.socket(settings.run_dir / name, group, setting, serves)
     yield _listen(settings)
-    yield host.unit()
     yield from _daemon(settings)
     yield _permitted("journal", partial(_journal, settings))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,8 @@ from dlsched.cli.output import print_json, print_text, say
 from dlsched.model.errors import DaemonUnavailable, DlschedError, Problem, Refused, SpecError
 
 if TYPE_CHECKING:
-    from dlsched.api.schema import Status
     from dlsched.config.metrics.resolving import Presets
     from dlsched.config.settings import Settings
-    from dlsched.config.yaml import Path as Place
     from dlsched.model.spec import JobSpec
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -28,46 +26,32 @@ _STDIN = Path("-")
 
 @click.command(short_help="Check job files, and show every problem.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE_OR_STDIN)
-@click.option("--node", is_flag=True, help="Check also whether the daemon's node has enough.")
 @options.output
-@options.asking
+@options.config
 @click.pass_context
-def check(
-    ctx: click.Context,
-    files: tuple[Path, ...],
-    node: bool,
-    output: str,
-    config: Path | None,
-    run_dir: Path | None,
-) -> None:
+def check(ctx: click.Context, files: tuple[Path, ...], output: str, config: Path | None) -> None:
     """Check job files and show every problem as FILE:LINE:COLUMN: path: what. FILE - is standard
     input.
 
-    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon. For a
-    job that runs already, --node also shows why its target is hard to meet: the best latency that
-    this node has reached, or the cores that the job needs.
+    Ends with 0 if every file is right, with 2 if one is not. No daemon is asked.
 
     \b
     Examples:
       dlsched check face-unlock.yaml
-      dlsched check --node train.yaml
       generate-job | dlsched check -
       dlsched check jobs/*.yaml --json
     """
-    status = options.daemon(config, run_dir).status() if node else None
     presets = options.presets(config)
-    checked = [(file, *_checked(file, status, presets)) for file in files]
+    checked = [(file, *_checked(file, presets)) for file in files]
     if output == "json":
         print_json([_as_json(*one) for one in checked])
     else:
-        for file, spec, problems, doubted in checked:
+        for file, spec, problems in checked:
             if spec is not None:
                 print_text(f"{_name(file)}: ok, job {spec.name}")
             for problem in problems:
                 say(str(problem))
-            for doubt in doubted:
-                say(f"{_name(file)}: {doubt}")
-    if any(problems for _, _, problems, _ in checked):
+    if any(problems for _, _, problems in checked):
         ctx.exit(2)
 
 
@@ -115,9 +99,7 @@ def submit(
     """Check a job file and put it into the watch folder, whole or not at all.
 
     A file of the same name is replaced, and the job changes while it runs where that is possible.
-    If the folder has a subfolder of your name that you own, the file goes there. A job that wants
-    more cores, memory or GPUs than the running daemon's node has is refused. For a job that runs
-    already, it is shown why its target is hard to meet.
+    If the folder has a subfolder of your name that you own, the file goes there.
 
     With --cluster the folder is that of the setting cluster.watch, on a manager of the cluster. A
     name that another file or manager has, an env_file, and a file that is too long are refused.
@@ -139,21 +121,17 @@ def submit(
     if cluster:
         _submit_to_cluster(file, settings)
         return
-    running, status = _running(settings) if watch is None else (settings.watch, None)
+    running = _running(settings) if watch is None else settings.watch
     _status_of(running)
     folder = own_folder(running)
     presets = load_presets(settings.presets)
-    spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status), presets)
+    spec = put(_read(file), file.name, folder, presets=presets)
     print_text(str(folder / file.name))
-    for doubt in _doubts(spec, status):
-        say(f"{file.name}: {doubt}")
     if start:
         _start(spec.name, settings)
 
 
 def _submit_to_cluster(file: Path, settings: Settings) -> None:
-    from dlsched.cluster.core.carried import unmovable_across
-    from dlsched.cluster.status import status_file
     from dlsched.cluster.submitted import submit_file
     from dlsched.config.metrics.loading import load_presets
     from dlsched.daemon import cluster_wiring
@@ -162,14 +140,10 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
     with cluster_wiring.opened_manager(settings) as (manager, store):
         if os.geteuid() not in (0, _status_of(folder).st_uid):
             raise DlschedError(f"{folder}: only root's files are submitted")
-        spec, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
+        _, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
     print_text(str(folder / file.name))
     if silent:
         say(f"{file.name}: submitted, but not compared with the cluster's jobs: {silent}")
-    if (why := unmovable_across(spec)) is not None:
-        say(f"{file.name}: the job stays on its first node: {why}")
-    if not status_file(settings.run_dir).exists():
-        say("no controller has run on this host yet: systemctl start dlsched-cluster")
 
 
 def _status_of(folder: Path) -> os.stat_result:
@@ -179,20 +153,11 @@ def _status_of(folder: Path) -> os.stat_result:
         raise DlschedError(f"{folder} does not exist: mkdir -p {folder}") from None
 
 
-def _running(settings: Settings) -> tuple[Path, Status | None]:
-    """The running daemon's folder and status; without a daemon the folder of the settings."""
-    from dlsched.api.reading import SchemaMismatch
-
-    folder = settings.watch
-    try:
-        daemon = options.daemon_of(settings)
-        folder = Path(str(daemon.about()["watch"]))
-        return folder, daemon.status()
-    except SchemaMismatch as error:
-        say(f"not compared with the node: {error}")
-    except (DaemonUnavailable, Refused):  # no daemon, or its first cycle is not done yet
-        pass
-    return folder, None
+def _running(settings: Settings) -> Path:
+    """The running daemon's folder; without a daemon that of the settings."""
+    with suppress(DaemonUnavailable):
+        return Path(str(options.daemon_of(settings).about()["watch"]))
+    return settings.watch
 
 
 def _start(job: str, settings: Settings) -> None:
@@ -208,32 +173,15 @@ def _start(job: str, settings: Settings) -> None:
             raise
 
 
-def _checked(
-    file: Path, status: Status | None, presets: Presets
-) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
-    """The job or its problems, and doubts about its target."""
+def _checked(file: Path, presets: Presets) -> tuple[JobSpec | None, tuple[Problem, ...]]:
+    """The job or its problems."""
     from dlsched.config.job import env_file_reader, parse_spec
 
-    beside = env_file_reader(file.parent)
     try:
-        spec = parse_spec(
-            _read(file), _name(file), beside, lambda spec: _lacks(spec, status), presets
-        )
+        spec = parse_spec(_read(file), _name(file), env_file_reader(file.parent), presets=presets)
     except SpecError as error:
-        return None, error.problems, ()
-    return spec, (), tuple(_doubts(spec, status))
-
-
-def _lacks(spec: JobSpec, status: Status | None) -> Iterable[tuple[Place, str]]:
-    from dlsched.api.suitability import lacks
-
-    return () if status is None else lacks(spec, status.node)
-
-
-def _doubts(spec: JobSpec, status: Status | None) -> Iterable[str]:
-    from dlsched.api.suitability import doubts
-
-    return () if status is None else doubts(spec, status.jobs)
+        return None, error.problems
+    return spec, ()
 
 
 def _read(file: Path) -> str:
@@ -241,8 +189,6 @@ def _read(file: Path) -> str:
 
     if file != _STDIN:
         return read_text(file, SpecError)
-    if sys.stdin is None:  # the shell's <&-
-        raise SpecError((Problem(_name(file), 0, 0, "", "standard input is closed"),))
     try:
         content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
@@ -255,14 +201,11 @@ def _name(file: Path) -> str:
     return "<stdin>" if file == _STDIN else str(file)
 
 
-def _as_json(
-    file: Path, spec: JobSpec | None, problems: tuple[Problem, ...], doubted: tuple[str, ...]
-) -> dict[str, Any]:
+def _as_json(file: Path, spec: JobSpec | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
     from dlsched.api.reading import as_json
 
     return {
         "file": _name(file),
         "job": None if spec is None else spec.name,
         "problems": [as_json(problem) for problem in problems],
-        "doubts": list(doubted),
     }

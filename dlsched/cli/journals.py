@@ -79,7 +79,7 @@ def file(journal: Path) -> Path:
 
 def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[int, int]:
     """Numbers of the first and last cycle, from `--from` and `--to`."""
-    from dlsched.simulation.replay import first_cycle_from, last_cycle_until
+    from dlsched.review.replay import first_cycle_from, last_cycle_until
 
     begin, end = 0, _LAST
     if first is not None:

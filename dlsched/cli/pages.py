@@ -14,6 +14,7 @@ from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.units import (
     counted,
+    render_bytes,
     render_cores,
     render_quantile,
     render_seconds,
@@ -58,12 +59,15 @@ class _Layout(NamedTuple):
     whole_target: bool
     """Whether the quantile or metric is shown with the measured value."""
     forecast: bool
+    memory: bool = False
 
 
 _LAYOUTS = (
+    _Layout(24, whole_target=True, forecast=True, memory=True),
     _Layout(24, whole_target=True, forecast=True),
     _Layout(18, whole_target=True, forecast=True),
     _Layout(18, whole_target=False, forecast=True),
+    _Layout(18, whole_target=True, forecast=False, memory=True),
     _Layout(18, whole_target=True, forecast=False),
     _Layout(14, whole_target=False, forecast=False),
     _Layout(10, whole_target=False, forecast=False),
@@ -113,15 +117,16 @@ def show_cpu(status: Status, page: Page, host: str = "") -> None:
 def _show_table(jobs: Sequence[JobStatus], page: Page, hosts: Sequence[str] = ()) -> None:
     """`hosts`: of each job, in a column of its own; none: it has none."""
     has_forecasts = any(job.outlook for job in jobs)
+    has_memory = any(job.memory.working_set_bytes is not None for job in jobs)
     for layout in _LAYOUTS:
-        if layout.forecast and not has_forecasts:
+        if (layout.forecast and not has_forecasts) or (layout.memory and not has_memory):
             continue
         columns, rows = _columns(layout), [_row(job, layout) for job in jobs]
         if hosts:
             columns.insert(0, Column("HOST", most=HOST_COLUMNS))
             rows = [[Cell(host), *row] for host, row in zip(hosts, rows, strict=True)]
         room = page.room(columns, rows) - len(GAP)
-        if room >= 0:
+        if room >= (REASON_COLUMNS if layout.memory else 0):
             break
     reasons = [_reason(job, forecast_shown=layout.forecast) for job in jobs]
     if room < REASON_COLUMNS:
@@ -142,6 +147,7 @@ def _columns(layout: _Layout) -> list[Column]:
         Column("RESULT"),
         *([Column("FORECAST", most=FORECAST_COLUMNS)] if layout.forecast else []),
         Column("CPU / LIMIT"),
+        *([Column("MEMORY / LIMIT", right=True)] if layout.memory else []),
     ]
 
 
@@ -153,6 +159,7 @@ def _row(job: JobStatus, layout: _Layout) -> list[Cell]:
         result(job),
         *([forecast_cell(job)] if layout.forecast else []),
         cpu_and_limit(job),
+        *([_memory_and_limit(job)] if layout.memory else []),
     ]
 
 
@@ -218,6 +225,14 @@ def cpu_and_limit(job: JobStatus) -> Cell:
     return Cell(f"{now:>4} / {'none' if limit is None else f'{limit:.2f}'}")
 
 
+def _memory_and_limit(job: JobStatus) -> Cell:
+    used, limit = job.memory.working_set_bytes, job.memory.limit_bytes
+    if used is None:
+        return Cell("-", "dim")
+    text = f"{render_bytes(used)} / {'none' if limit is None else render_bytes(limit)}"
+    return Cell(text, "yellow" if job.memory.filling else "")
+
+
 def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
     parts = [
         "adopted" if job.source == "container" else "",
@@ -250,8 +265,6 @@ def sources(job: JobStatus) -> list[str]:
     if log is not None and log.lines and not log.matched:
         first = "" if log.example is None else f", the first: {log.example}"
         parts.append(f"0 of {log.lines} lines match{first}")
-    if log is not None and log.buffered:
-        parts.append("the job's output is buffered: set PYTHONUNBUFFERED=1")
     if sidecar.wire is not None and sidecar.wire.contradiction is not None:
         parts.append(sidecar.wire.contradiction)
     if sidecar.bad_lines:

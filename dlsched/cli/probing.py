@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import click
 
 from dlsched.cli import options
-from dlsched.cli.layout import Cell, Column, Page, columns_of
+from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.units import (
@@ -24,7 +22,6 @@ from dlsched.model.units import (
     render_bytes,
     render_cores,
     render_quantile,
-    render_seconds,
     render_within,
 )
 
@@ -37,15 +34,12 @@ _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _OVER_MIN_S, _OVER_MAX_S = 0.5, 60.0
 _METRICS_SHOWN = 3
 _PORTS_SHOWN = 2
-_UNKNOWN = "nothing known"
 STREAM_GAPS, STREAM_RATIO = 3, 2.0
 """Answers are streams of parts, such as tokens, from so many gaps each on, if the whole takes so
 many times as long as the first byte: then users wait for the first byte."""
 BUSY_CORES = 0.05
 """From this mean use on, a container that serves no one is proposed as background: less than a
 twentieth of a core delays no one."""
-WATCH_S = 10.0
-"""Time between the beginnings of two samples of --watch."""
 _FALLING = 0.9
 """Of a metric that falls, or of what is left to the best one: a goal that is not far."""
 _ENGINE_S = 10.0
@@ -62,14 +56,12 @@ _ENGINE_S = 10.0
     metavar="TIME",
     help="Time in which requests and CPU use are counted, 0.5s to 1min.",
 )
-@click.option("--watch", is_flag=True, help="Repeat the probe every ten seconds, until Ctrl-C.")
 @options.output
 @options.asking
 def probe(
     names: tuple[str, ...],
     no_http: bool,
     over: str,
-    watch: bool,
     output: str,
     config: Path | None,
     run_dir: Path | None,
@@ -86,13 +78,11 @@ def probe(
     \b
     Examples:
       dlsched probe
-      dlsched probe --watch
       dlsched probe asr --over 10s
       dlsched probe --no-http -o json
     """
     from dlsched.runtime.docker.engine import Engine
-    from dlsched.runtime.docker.identity.own import own_containers
-    from dlsched.runtime.docker.options import DockerOptions
+    from dlsched.runtime.docker.instance import DockerOptions, own_containers
     from dlsched.runtime.docker.probe import ProbeOptions
     from dlsched.runtime.docker.probe import probe as probed
     from dlsched.runtime.docker.remedy import remedy
@@ -105,42 +95,13 @@ def probe(
     engine = Engine(given or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S)
     tap = Tap()
     asked = ProbeOptions(names, not no_http, over_s, own_containers(), tap)
-
-    def sampled() -> tuple[Probed, ...]:
-        return probed(engine, presets, asked, _managed(config, run_dir))
-
     try:
-        if watch:
-            _watch(sampled, output)
-        else:
-            _print(sampled(), output)
+        found = probed(engine, presets, asked, _managed(config, run_dir))
     except EngineUnavailable as error:
         raise EngineUnavailable(f"{error}; {remedy(engine.host)}") from error
     finally:
         tap.close()
         engine.close()
-
-
-def _watch(sampled: Callable[[], tuple[Probed, ...]], output: str) -> None:
-    """Print what is sampled every `WATCH_S`, until Ctrl-C: on a terminal in place of the last one,
-    elsewhere below it."""
-    first = True
-    with suppress(KeyboardInterrupt):
-        while True:
-            next_s = monotonic() + WATCH_S
-            found = sampled()
-            if output == "table":
-                # The screen is empty for as long as printing takes: all sampling is done by now.
-                click.clear()
-                if not first and not sys.stdout.isatty():
-                    print_text("")
-            _print(found, output)
-            sys.stdout.flush()
-            first = False
-            sleep(max(0.0, next_s - monotonic()))
-
-
-def _print(found: tuple[Probed, ...], output: str) -> None:
     if output == "json":
         from dlsched.api.reading import as_json
 
@@ -168,28 +129,16 @@ def _show(found: tuple[Probed, ...]) -> None:
     if not found:
         page.line("no container runs; nothing has been changed")
         return
-    uses, rows = _use(found)
-    columns = (
-        *uses,
-        Column("IMAGE", 5, 28),
-        Column("SPEAKS", 6, 24),
-        Column("JUST NOW", 8, 48, wraps=True),
-        Column("PROPOSAL", 8),
-    )
-    whole = [
-        (
-            *row,
-            Cell(one.image),
-            Cell(_speaks(one)),
-            Cell(_just_now(one), "" if one.reading is not None else "dim"),
-            Cell(_proposal(one)),
-        )
-        for one, row in zip(found, rows, strict=True)
-    ]
-    if page.room(columns, whole) >= 0:
-        page.table(columns, whole)
-    else:
-        _show_narrow(found, page)
+    page.table(*_use(found))
+    page.line("")
+    for one in found:
+        condition, command = _advice(one)
+        text = "; ".join(filter(None, (_speaks(one), _just_now(one), condition)))
+        text = text or "nothing known"
+        page.line(f"{one.name}: {text}{':' if condition and command else ''}")
+        if command:
+            # Whole, however long it is, so that it can be copied.
+            print_text(f"  {one_line(command)}")
     managed = sum(one.managed is not None for one in found)
     has = "container runs" if len(found) == 1 else "containers run"
     what = (
@@ -200,59 +149,24 @@ def _show(found: tuple[Probed, ...]) -> None:
     page.line(f"{len(found)} {has}, {what}; nothing has been changed")
 
 
-def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
-    """Without room for the whole table: what was read, and the command on lines of its
-    own."""
-    uses, rows = _use(found)
-    whole = [(*row, Cell(one.image)) for one, row in zip(found, rows, strict=True)]
-    page.table((*uses, Column("IMAGE", 5, 28)), whole)
-    page.line("")
-    for one in found:
-        condition, command = _advice(one)
-        speaks = "" if _speaks(one) == _UNKNOWN else _speaks(one)
-        just_now = "" if _just_now(one) == "-" else _just_now(one)
-        text = "; ".join(filter(None, (speaks, just_now, condition))) or _UNKNOWN
-        page.line(f"{one.name}: {text}{':' if condition and command else ''}")
-        if command:
-            print_text(_continued(one_line(command), page.width))
-
-
-def _continued(command: str, columns: int) -> str:
-    """The command in indented lines of that width: a shell reads them as one, so that it can be
-    copied. A longer argument stays whole, and an option stays beside its value."""
-    parts: list[str] = []
-    for argument in map(shlex.quote, shlex.split(command)):
-        if parts and parts[-1].startswith("--") and " " not in parts[-1]:
-            parts[-1] += f" {argument}"
-        else:
-            parts.append(argument)
-    lines: list[str] = []
-    for part in parts:
-        if lines and columns_of(lines[-1]) + 1 + columns_of(part) + len(" \\") <= columns:
-            lines[-1] += f" {part}"
-        else:
-            lines.append(f"{'    ' if lines else '  '}{part}")
-    return " \\\n".join(lines)
-
-
-def _use(found: tuple[Probed, ...]) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
+def _use(found: tuple[Probed, ...]) -> tuple[list[Column], list[list[Cell]]]:
     """Columns and cells of what each container is called, where it listens, and what it uses; of
     GPU memory where any container holds some."""
     on_gpu = any(one.gpu_memory_bytes is not None for one in found)
-    columns = (
+    columns = [
         Column("CONTAINER", 4, 20),
         Column("PORTS", 5, 14),
         Column("CPU", 3, right=True),
         Column("MEMORY", 6, right=True),
-        *((Column("GPU", 3, right=True),) if on_gpu else ()),
-    )
+        *([Column("GPU", 3, right=True)] if on_gpu else []),
+        Column("IMAGE", 5, 28),
+    ]
     rows = []
     for one in found:
         cpu = "?" if one.cpu_cores is None else f"{one.cpu_cores:.2f}"
-        texts = [one.name, _ports(one), cpu, _size(one.memory_bytes, "?")]
-        if on_gpu:
-            texts.append(_size(one.gpu_memory_bytes, "-"))
-        rows.append(tuple(map(Cell, texts)))
+        gpu = [_size(one.gpu_memory_bytes, "-")] if on_gpu else []
+        texts = [one.name, _ports(one), cpu, _size(one.memory_bytes, "?"), *gpu, one.image]
+        rows.append(list(map(Cell, texts)))
     return columns, rows
 
 
@@ -273,7 +187,7 @@ def _speaks(one: Probed) -> str:
     if one.where is None and one.timed is not None and one.preset is None:
         return f"port {one.timed}"
     if one.where is None:
-        return _UNKNOWN if one.preset is None else f"{one.preset}, by its image"
+        return "" if one.preset is None else f"{one.preset}, by its image"
     return f"{one.preset or 'Prometheus'} ({one.where})"
 
 
@@ -287,7 +201,7 @@ def _just_now(one: Probed) -> str:
         for at in one.ports or ()
         if at.times is not None and (said := _unanswered(at.times))
     ]
-    return "; ".join(filter(None, (one.unread, *why, *asked))) or "-"
+    return "; ".join(filter(None, (one.unread, *why, *asked)))
 
 
 def _unanswered(times: PortTimes) -> str:
@@ -302,17 +216,12 @@ def _unanswered(times: PortTimes) -> str:
 
 
 def _at_socket(one: Probed) -> str:
-    """What else was measured at its socket: requests a second, failures, the first byte."""
+    """What else was measured at its socket: requests a second, and failures."""
     if (times := _timed(one)) is None:
         return ""
     parts = [f"{times.requests / times.over_s:.3g} a second"]
     if times.failed:
         parts.append(f"{times.failed} failed")
-    first_s, kind = _first_byte(times)
-    if first_s is not None:
-        parts.append(f"first byte {kind} {render_seconds(first_s)}")
-    if _streams(times):
-        parts.append(f"{times.gaps / times.answers + 1:.3g} parts an answer")
     return f"; {', '.join(parts)}"
 
 

@@ -16,11 +16,8 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.units import render_quantile, render_seconds
 
 if TYPE_CHECKING:
-    from dlsched.simulation.advice import Advice
-    from dlsched.simulation.advice.result import Recommended
-
-_WHY_COLUMNS = 50
-"""With less room, reasons are printed below the table."""
+    from dlsched.review.advice import Advice
+    from dlsched.review.advice.result import Recommended
 
 
 @click.command(short_help="Show the CPU limits that recorded containers needed.")
@@ -57,7 +54,7 @@ def recommend(
       dlsched recommend /var/lib/dlsched --format compose > compose.limits.yaml
       dlsched recommend journal.db --since 2h --format job
     """
-    from dlsched.simulation.advice import Adviser
+    from dlsched.review.advice import Adviser
 
     if journal is None:
         journal = options.settings(config).state_dir
@@ -87,7 +84,7 @@ def _show(advice: Advice, form: str, output: str) -> None:
     if form == "table":
         _show_table(advice, Page())
         return
-    from dlsched.simulation.advice import patches
+    from dlsched.review.advice import patches
 
     print_text((patches.compose if form == "compose" else patches.job_files)(advice).rstrip("\n"))
 
@@ -104,15 +101,13 @@ def _show_table(advice: Advice, page: Page) -> None:
         Column("WEIGHT", right=True),
     )
     rows = [_row(one) for one in advice.jobs]
-    reasons = [_why(one) for one in advice.jobs]
-    if page.room(columns, rows) > _WHY_COLUMNS:
-        beside = [(*row, why) for row, why in zip(rows, reasons, strict=True)]
-        page.table((*columns, Column("WHY", 3, wraps=True)), beside)
-    else:
-        page.table(columns, rows)
-        page.line("")
-        for one, why in zip(advice.jobs, reasons, strict=True):
-            page.line(f"{one.name}: {why.text}", why.style)
+    page.table(columns, rows)
+    page.line("")
+    for one in advice.jobs:
+        if one.need.out_of_reach is None:
+            page.line(f"{one.name}: {one.why}")
+        else:
+            page.line(f"{one.name}: out of reach: {one.why}", "yellow")
     page.line("")
     policies = ", ".join(advice.policies)
     page.line(
@@ -140,12 +135,6 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
         Cell(_cores(one.max_cores)),
         Cell("-" if one.cpu_shares is None else f"{one.cpu_shares}"),
     )
-
-
-def _why(one: Recommended) -> Cell:
-    if one.need.out_of_reach is not None:
-        return Cell(f"out of reach: {one.why}", "yellow")
-    return Cell(one.why)
 
 
 def _target(one: Recommended) -> str:

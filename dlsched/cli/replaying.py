@@ -15,7 +15,7 @@ from dlsched.cli.program import FAILURE
 
 if TYPE_CHECKING:
     from dlsched.model.cycle import CycleReport
-    from dlsched.simulation.replay import Agreement, Replay, ReplayRow
+    from dlsched.review.replay import Agreement, Replay, ReplayRow
 
 _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'DIFF':>8}  WHY"
 
@@ -69,7 +69,7 @@ def replay(
     from dlsched.control.decider import NamedPolicy
     from dlsched.control.guards import GuardOptions
     from dlsched.policies.registry import load
-    from dlsched.simulation import replay as replaying
+    from dlsched.review import replay as replaying
 
     named = NamedPolicy(policy, load(policy))
     settings = options.settings(config, {"dead_band": dead_band, "cooldown": cooldown})

@@ -1,18 +1,13 @@
-"""The report as text: targets, trainings, who gave and got, changes and alarms."""
+"""The report in sections, as text and for the page: targets, trainings, who gave and got, changes
+and alarms."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from dlsched.api.review_schema import (
-    AlarmReview,
-    JobReview,
-    Kept,
-    PlainDocker,
-    Review,
-    TierReached,
-    Trained,
-)
+from dlsched.api.review_schema import JobReview, Kept, PlainDocker, Review, TierReached, Trained
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import counted, render_cores, render_seconds
 
@@ -20,94 +15,85 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES_MAX = 4
 _WELL, _BADLY = 0.95, 0.8
 """From the first on a target counts as kept, below the second as missed: colours only."""
+_LARGEST_MAX, _ALARMS_MAX = 3, 10
+_ESTIMATE = (
+    Column("MODEL ERROR", right=True),
+    Column("PLAIN DOCKER, ESTIMATE", 12, wraps=True),
+)
+
+
+class Line(NamedTuple):
+    """A line of a section."""
+
+    text: str
+    style: str = ""
+    indent: int = 2
+
+
+class Section(NamedTuple):
+    """A part of the report. A table's first heading says what it is about, so that its title is for
+    the page alone."""
+
+    title: str
+    columns: Sequence[Column] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+    lines: Sequence[Line] = ()
 
 
 def show_report(found: Review, page: Page) -> None:
     page.line(headline(found), "bold")
     for line in summary(found):
         page.line(line)
-    _services(found, page)
-    _trainings(found, page)
-    _given(found, page)
-    _changes(found, page)
-    _alarms(found, page)
-    notes = [*found.remarks, *guesses(found)]
-    if notes:
+    for section in sections(found):
         page.line("")
-        for note in notes:
-            page.note("note", note, "dim")
+        if section.rows:
+            page.table(section.columns, section.rows)
+        else:
+            page.line(section.title, "bold")
+        for text, style, indent in section.lines:
+            page.line(text, style, indent)
+    if remarks := notes(found):
+        page.line("")
+        for remark in remarks:
+            page.note("note", remark, "dim")
 
 
 def headline(found: Review) -> str:
     """What the report is about."""
     jobs = counted(len(found.jobs), "job")
-    until = found.ends.partition(".")[0].replace("T", " ").removesuffix("Z")
     length = render_seconds(round(found.recorded_s))
     policies = ", ".join(found.policies)
     cores = render_cores(found.capacity_cores)
-    return f"{length} until {until} UTC under {policies}: {jobs} on {cores}"
+    return f"{length} until {_moment(found.ends)} UTC under {policies}: {jobs} on {cores}"
 
 
 def summary(found: Review) -> list[str]:
     """The most important sentences, three at most."""
-    lines = []
-    met = met_ratio(found)
-    if met is not None:
-        count = counted(len(reporting(found)), "service")
-        lines.append(f"Targets were met {percent(met)} of the time with reports ({count}).")
-    lines += estimate_lines(found)
-    return lines
-
-
-def reporting(found: Review) -> list[Kept]:
-    """The services that reported, which `met_ratio` is about."""
-    return [job.kept for job in found.jobs if job.kept and job.kept.met_ratio is not None]
-
-
-def met_ratio(found: Review) -> float | None:
-    """Over all services, of the time with reports."""
-    kept = reporting(found)
+    kept = [job.kept for job in found.jobs if job.kept and job.kept.met_ratio is not None]
     reported_s = sum(one.met_s + one.slow_s for one in kept)
-    return sum(one.met_s for one in kept) / reported_s if reported_s else None
+    lines = []
+    if reported_s:
+        met, count = sum(one.met_s for one in kept) / reported_s, counted(len(kept), "service")
+        lines.append(f"Targets were met {_percent(met)} of the time with reports ({count}).")
+    return lines + _estimate_lines(found, len(kept))
 
 
-def estimated_services(found: Review) -> str:
-    """The services that the estimate is about: those that reported, or a part of them."""
-    count, every = found.estimate.jobs, len(reporting(found))
-    return (
-        f"the {counted(count, 'service')}"
-        if count == every
-        else f"{count} of the {counted(every, 'service')}"
-    )
+def sections(found: Review) -> list[Section]:
+    """Every part of the report that has something to say."""
+    tables = (_services(found), _trainings(found), _given(found))
+    return [*(one for one in tables if one.rows), _changes(found), _alarms(found)]
 
 
-def estimate_lines(found: Review) -> list[str]:
-    """The estimate of plain Docker in all, called so, and the model's error."""
-    one = found.estimate
-    if one.why_not is not None:
-        return [f"Plain Docker: no estimate, {one.why_not}."]
-    if one.plain_met_ratio is None or one.recorded_met_ratio is None:
-        return ["Plain Docker is estimated for the trainings alone."]
-    text = (
-        f"Plain Docker would have met them {percent(one.plain_met_ratio)} of the time: an estimate "
-        f"from the recorded load of {estimated_services(found)}; recorded of the same were "
-        f"{percent(one.recorded_met_ratio)}."
-    )
-    lines = [text]
-    if one.replayed_met_ratio is not None and one.error_ratio is not None:
-        off = (
-            "" if one.error_factor is None else f", latencies by a factor of {one.error_factor:.2f}"
-        )
-        lines.append(
-            f"The model's error on this node: under the recorded limits it says "
-            f"{percent(one.replayed_met_ratio)}; a service is off by "
-            f"{points(one.error_ratio)} in the mean{off}."
-        )
-    return lines
+def services(found: Review) -> list[JobReview]:
+    """The jobs with a latency target, in the order of their table: those kept least first."""
+    jobs = [(job, job.kept.met_ratio) for job in found.jobs if job.kept is not None]
+    jobs.sort(key=lambda one: (2.0 if one[1] is None else one[1], one[0].name))
+    return [job for job, _ in jobs]
 
 
-def guesses(found: Review) -> list[str]:
-    """What the estimates rest on: alike ones together, with their jobs."""
+def notes(found: Review) -> list[str]:
+    """What limits the report, and what its estimates rest on: alike ones together, with their
+    jobs."""
     jobs: dict[str, list[str]] = {}
     first: dict[str, str] = {}
     for job in found.jobs:
@@ -120,7 +106,35 @@ def guesses(found: Review) -> list[str]:
         f"{first[alike]} ({_names(names)})" if len(names) == 1 else f"{alike} ({_names(names)})"
         for alike, names in jobs.items()
     ]
-    return [f"estimate: {remark}" for remark in (*found.estimate.remarks, *named)]
+    guesses = [f"estimate: {remark}" for remark in (*found.estimate.remarks, *named)]
+    return [*found.remarks, *guesses]
+
+
+def _estimate_lines(found: Review, reporting: int) -> list[str]:
+    """The estimate of plain Docker in all, called so, and the model's error. `reporting`: how many
+    services did."""
+    one = found.estimate
+    if one.why_not is not None:
+        return [f"Plain Docker: no estimate, {one.why_not}."]
+    if one.plain_met_ratio is None or one.recorded_met_ratio is None:
+        return ["Plain Docker is estimated for the trainings alone."]
+    every = counted(reporting, "service")
+    of = f"the {every}" if one.jobs == reporting else f"{one.jobs} of the {every}"
+    met = (
+        f"Plain Docker would have met them {_percent(one.plain_met_ratio)} of the time: an "
+        f"estimate from the recorded load of {of}; recorded of the same were "
+        f"{_percent(one.recorded_met_ratio)}."
+    )
+    lines = [met]
+    if one.replayed_met_ratio is not None and one.error_ratio is not None:
+        off = one.error_factor
+        factor = "" if off is None else f", latencies by a factor of {off:.2f}"
+        lines.append(
+            f"The model's error on this node: under the recorded limits it says "
+            f"{_percent(one.replayed_met_ratio)}; a service is off by "
+            f"{_points(one.error_ratio)} in the mean{factor}."
+        )
+    return lines
 
 
 def _names(names: list[str]) -> str:
@@ -131,184 +145,140 @@ def _names(names: list[str]) -> str:
 # ---------------------------------------------------------------------- tables
 
 
-def _services(found: Review, page: Page) -> None:
-    rows = []
-    unclear = any(job.kept.unclear_s for job in found.jobs if job.kept is not None)
-    for job in worst_first(found):
-        kept = job.kept
-        if kept is None:
-            continue
-        met = "-" if kept.met_ratio is None else percent(kept.met_ratio)
-        rows.append(
-            (
-                Cell(job.name),
-                Cell(job.target or "-"),
-                Cell(seconds(kept.measured_s)),
-                Cell(met, _style(kept.met_ratio)),
-                Cell(length(kept.slow_s)),
-                Cell(length(kept.silent_s)),
-                *([Cell(length(kept.unclear_s))] if unclear else []),
-                Cell(f"{kept.requests}"),
-                *estimate_cells(job),
-            )
+def _services(found: Review) -> Section:
+    jobs = [(job, job.kept) for job in services(found) if job.kept is not None]
+    unclear = any(kept.unclear_s for _, kept in jobs)
+    rows = [
+        (
+            Cell(job.name),
+            Cell(job.target or "-"),
+            Cell(_seconds(kept.measured_s)),
+            _met(kept.met_ratio),
+            Cell(_length(kept.slow_s)),
+            Cell(_length(kept.silent_s)),
+            *([Cell(_length(kept.unclear_s))] if unclear else []),
+            Cell(f"{kept.requests}"),
+            *_estimate_cells(job),
         )
-    if rows:
-        page.line("")
-        columns = (
-            Column("SERVICE", 4, 24),
-            Column("TARGET", 6, 20),
-            Column("MEASURED", right=True),
-            Column("MET", right=True),
-            Column("SLOW", right=True),
-            Column("SILENT", right=True),
-            *([Column("UNCLEAR", right=True)] if unclear else []),
-            Column("REQUESTS", right=True),
-            Column("MODEL ERROR", right=True),
-            Column("PLAIN DOCKER, ESTIMATE", 12, wraps=True),
-        )
-        page.table(columns, rows)
+        for job, kept in jobs
+    ]
+    columns = (
+        Column("SERVICE", 4, 24),
+        Column("TARGET", 6, 20),
+        Column("MEASURED", right=True),
+        Column("MET", right=True),
+        Column("SLOW", right=True),
+        Column("SILENT", right=True),
+        *([Column("UNCLEAR", right=True)] if unclear else []),
+        Column("REQUESTS", right=True),
+        *_ESTIMATE,
+    )
+    return Section("Targets", columns, rows)
 
 
-def estimate_cells(job: JobReview) -> tuple[Cell, Cell]:
+def _estimate_cells(job: JobReview) -> tuple[Cell, Cell]:
     """The model's error, and the estimate or why there is none."""
     one, kept = job.plain_docker, job.kept
     if one.why_not is not None:
         return Cell("-"), Cell(f"none: {one.why_not}", "dim")
     if kept is None:
-        return Cell(trained_error(job)), Cell(trained_estimate(one))
-    off = kept_error(one, kept)
-    error = "-" if off is None else points(off, signed=True)
-    met = "-" if one.met_ratio is None else percent(one.met_ratio)
-    return Cell(error), Cell(f"met {met}, {seconds(one.measured_s)}", _style(one.met_ratio))
+        return Cell(_trained_error(job)), Cell(_trained_estimate(one))
+    met = _met(one.met_ratio)
+    estimate = Cell(f"met {met.text}, {_seconds(one.measured_s)}", met.style)
+    return Cell(_kept_error(one, kept)), estimate
 
 
-def kept_error(one: PlainDocker, kept: Kept) -> float | None:
+def _kept_error(one: PlainDocker, kept: Kept) -> str:
     """How much more the model says that the target was met under the recorded limits."""
     if one.replayed_met_ratio is None or kept.met_ratio is None:
-        return None
-    return one.replayed_met_ratio - kept.met_ratio
+        return "-"
+    return _points(one.replayed_met_ratio - kept.met_ratio, signed=True)
 
 
-def _trainings(found: Review, page: Page) -> None:
-    rows = []
+def _trainings(found: Review) -> Section:
+    rows, lines = [], []
     for job in found.jobs:
         one = job.trained
         if one is None:
             continue
-        deliver, finish = (reached(tier, one) for tier in one.tiers)
+        deliver, finish = (_reached(tier, one) for tier in one.tiers)
         value = "-" if one.value is None else f"{one.value:.4g}"
         row = (Cell(job.name), Cell(job.target or "-"), Cell(value), Cell(deliver), Cell(finish))
-        rows.append((*row, *estimate_cells(job)))
-    if not rows:
-        return
-    page.line("")
+        rows.append((*row, *_estimate_cells(job)))
+        if one.outlook:
+            lines.append(Line(f"{job.name}: {one.outlook}"))
     columns = (
         Column("TRAINING", 4, 24),
         Column("TARGET", 6, 28),
         Column("LAST", right=True),
         Column("DELIVER", right=True),
         Column("FINISH", right=True),
-        Column("MODEL ERROR", right=True),
-        Column("PLAIN DOCKER, ESTIMATE", 12, wraps=True),
+        *_ESTIMATE,
     )
-    page.table(columns, rows)
-    for job in found.jobs:
-        if job.trained is not None and job.trained.outlook:
-            page.note(job.name, job.trained.outlook)
+    return Section("Trainings", columns, rows, lines)
 
 
-def _given(found: Review, page: Page) -> None:
+def _given(found: Review) -> Section:
     rows = [
         (
             Cell(job.name),
-            Cell(core_time(job.fair_core_s)),
-            Cell(core_time(job.used_core_s)),
+            Cell(_core_time(job.fair_core_s)),
+            Cell(_core_time(job.used_core_s)),
             Cell(
-                core_time(job.borrowed_core_s),
+                _core_time(job.borrowed_core_s),
                 "green" if job.borrowed_core_s > job.lent_core_s else "",
             ),
-            Cell(core_time(job.lent_core_s)),
+            Cell(_core_time(job.lent_core_s)),
             Cell(f"{job.changes}"),
         )
         for job in sorted(found.jobs, key=lambda one: one.lent_core_s - one.borrowed_core_s)
         if job.ran_s
     ]
-    if not rows:
-        return
-    page.line("")
     heads = ("FAIR SHARE", "USED", "BORROWED", "LENT", "CHANGES")
-    page.table(
-        (Column("CPU TIME", 4, 24), *(Column(head, right=True) for head in heads)),
-        rows,
-    )
-    page.line("borrowed: used beyond its fair share by weight; lent: used by others of it", "dim")
+    columns = (Column("CPU TIME", 4, 24), *(Column(head, right=True) for head in heads))
+    what = "borrowed: used beyond its fair share by weight; lent: used by others of it"
+    return Section("Who gave and who got", columns, rows, [Line(what, "dim", 0)])
 
 
-def _changes(found: Review, page: Page) -> None:
+def _changes(found: Review) -> Section:
     changes = found.changes
-    page.line("")
-    page.line(changes_line(found), "bold")
+    kinds = ", ".join(f"{one.count} {one.what}" for one in changes.kinds)
+    title = counted(changes.count, "change") + (f": {kinds}" if kinds else "")
+    if changes.failed:
+        title += f"; {changes.failed} failed or withheld"
+    if changes.left_out:
+        title += f"; {changes.left_out} earlier ones are not counted"
+    lines = []
     if changes.effects:
-        page.line(effects_line(found), indent=2)
-    for one in changes.reasons:
-        page.line(f"{one.count:>7}  such as: {one.what}", indent=2)
-    for change in changes.largest[:3]:
-        where = f"{change.wall_time.partition('.')[0].replace('T', ' ')}  {change.job}"
-        page.line(f"{where}  {change.changed}", indent=2)
-        page.line(f"{change.effect}: {change.why}", "dim", 6)
+        effects = ", ".join(f"{one.count} {one.what}" for one in changes.effects)
+        lines.append(Line(f"before and after, of services: {effects}; no cause is claimed"))
+    lines += [Line(f"{one.count:>7}  such as: {one.what}") for one in changes.reasons]
+    for change in changes.largest[:_LARGEST_MAX]:
+        lines.append(Line(f"{_moment(change.wall_time)}  {change.job}  {change.changed}"))
+        lines.append(Line(f"{change.effect}: {change.why}", "dim", 6))
+    return Section(title, lines=lines)
 
 
-def _alarms(found: Review, page: Page) -> None:
-    page.line("")
-    if not found.alarms:
-        page.line("no alarm", "bold")
-        return
-    count = len(found.alarms)
-    page.line(counted(count, "alarm"), "bold")
-    for one in found.alarms[:10]:
-        page.line(f"{one.text} ({alarm_time(one)})", "yellow" if one.raised else "", 2)
-    if count > 10:
-        page.line(f"{count - 10} more: --output json has all", indent=2)
+def _alarms(found: Review) -> Section:
+    count, lines = len(found.alarms), []
+    for one in found.alarms[:_ALARMS_MAX]:
+        length = render_seconds(round(one.lasted_s))
+        lasted = f"for {length}" if one.lasted_s >= 1 else "for a moment"
+        when = f"{lasted}, first at {_moment(one.since)}{', still raised' if one.raised else ''}"
+        lines.append(Line(f"{one.text} ({when})", "yellow" if one.raised else ""))
+    if count > _ALARMS_MAX:
+        lines.append(Line(f"{count - _ALARMS_MAX} more: --output json has all"))
+    return Section(counted(count, "alarm") if count else "no alarm", lines=lines)
 
 
 # ---------------------------------------------------------------------- words
 
 
-def worst_first(found: Review) -> list[JobReview]:
-    """The jobs whose targets were kept least, first."""
-    return sorted(
-        found.jobs,
-        key=lambda job: (
-            2.0 if job.kept is None or job.kept.met_ratio is None else job.kept.met_ratio,
-            job.name,
-        ),
-    )
+def _moment(wall_time: str) -> str:
+    return wall_time.partition(".")[0].replace("T", " ").removesuffix("Z")
 
 
-def changes_line(found: Review) -> str:
-    changes = found.changes
-    kinds = ", ".join(f"{one.count} {one.what}" for one in changes.kinds)
-    text = counted(changes.count, "change")
-    text += f": {kinds}" if kinds else ""
-    if changes.failed:
-        text += f"; {changes.failed} failed or withheld"
-    if changes.left_out:
-        text += f"; {changes.left_out} earlier ones are not counted"
-    return text
-
-
-def effects_line(found: Review) -> str:
-    effects = ", ".join(f"{one.count} {one.what}" for one in found.changes.effects)
-    return f"before and after, of services: {effects}; no cause is claimed"
-
-
-def alarm_time(one: AlarmReview) -> str:
-    lasted = f"for {render_seconds(round(one.lasted_s))}" if one.lasted_s >= 1 else "for a moment"
-    since = one.since.partition(".")[0].replace("T", " ")
-    return f"{lasted}, first at {since}{', still raised' if one.raised else ''}"
-
-
-def reached(tier: TierReached, one: Trained) -> str:
+def _reached(tier: TierReached, one: Trained) -> str:
     """When a tier was reached."""
     if tier.before:
         return "before"
@@ -318,7 +288,7 @@ def reached(tier: TierReached, one: Trained) -> str:
     return f"{time_s} into the range" if one.ran_before else time_s
 
 
-def trained_estimate(one: PlainDocker) -> str:
+def _trained_estimate(one: PlainDocker) -> str:
     """When plain Docker would have reached the tiers, in their order."""
     times = (one.deliver_s, one.finish_s)
     return " / ".join(
@@ -326,56 +296,49 @@ def trained_estimate(one: PlainDocker) -> str:
     )
 
 
-def trained_error(job: JobReview) -> str:
+def _trained_error(job: JobReview) -> str:
     """The model's times under the recorded limits, beside the recorded ones."""
-    one, trained = job.plain_docker, job.trained
-    if trained is None:
-        return "-"
+    one, tiers = job.plain_docker, () if job.trained is None else job.trained.tiers
+    replayed = (one.replayed_deliver_s, one.replayed_finish_s)
     parts = [
         f"{model_s / tier.reached_s - 1.0:+.0%}"
-        for tier, model_s in zip(
-            trained.tiers, (one.replayed_deliver_s, one.replayed_finish_s), strict=True
-        )
+        for tier, model_s in zip(tiers, replayed, strict=False)
         if model_s is not None and tier.reached_s
     ]
     return " / ".join(parts) or "-"
 
 
-def trained_value(trained: Trained) -> str:
-    value = "no value" if trained.value is None else f"{trained.metric} {trained.value:.4g}"
-    return value if trained.step is None else f"{value} at step {trained.step}"
+def _met(ratio: float | None) -> Cell:
+    if ratio is None:
+        return Cell("-")
+    style = "green" if ratio >= _WELL else "red" if ratio < _BADLY else "yellow"
+    return Cell(_percent(ratio), style)
 
 
-def percent(ratio: float) -> str:
+def _percent(ratio: float) -> str:
     """Not 100% unless it is all."""
     if 0.995 <= ratio < 1.0:
         return f"{min(100.0 * ratio, 99.9):.1f}%"
     return f"{ratio:.0%}"
 
 
-def points(ratio: float, *, signed: bool = False) -> str:
+def _points(ratio: float, *, signed: bool = False) -> str:
     """A difference of ratios."""
     count = round(100.0 * ratio)
     text = f"{count:+d}" if signed and count else f"{abs(count)}"
     return f"{text} point{'' if abs(count) == 1 else 's'}"
 
 
-def seconds(time_s: float | None) -> str:
+def _seconds(time_s: float | None) -> str:
     return "-" if time_s is None else render_seconds(time_s)
 
 
-def length(time_s: float) -> str:
+def _length(time_s: float) -> str:
     return render_seconds(round(time_s)) if time_s >= 0.5 else "-"
 
 
-def core_time(core_s: float) -> str:
+def _core_time(core_s: float) -> str:
     """CPU time in core-hours where these are many."""
     if core_s >= 36_000.0:
         return f"{core_s / 3600.0:.0f} core-h"
     return f"{core_s / 3600.0:.2f} core-h" if core_s >= 3600.0 else f"{core_s:.0f} core-s"
-
-
-def _style(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    return "green" if ratio >= _WELL else "red" if ratio < _BADLY else "yellow"

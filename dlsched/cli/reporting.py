@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import click
@@ -58,7 +57,7 @@ def report(
       dlsched report --since 2h --html report.html
       dlsched report /var/lib/dlsched --output json
     """
-    from dlsched.simulation.review import review
+    from dlsched.review.gathering import review
 
     if html is not None:
         _check_place(html)
@@ -92,17 +91,11 @@ def report(
 
 def _check_place(html: Path) -> None:
     """Refuse what a page would not replace as a file, before the work."""
-    try:
-        mode = html.lstat().st_mode
-    except FileNotFoundError:
-        if not html.parent.is_dir():
-            raise click.BadParameter(f"no folder {html.parent}", param_hint="--html") from None
-        return
-    except OSError as error:
-        raise click.BadParameter(f"{html}: {error.strerror}", param_hint="--html") from None
-    if not stat.S_ISREG(mode):
-        what = "a link" if stat.S_ISLNK(mode) else "not a regular file"
-        raise click.BadParameter(f"{html} is {what}: the file is not replaced", param_hint="--html")
+    if html.is_symlink() or (html.exists() and not html.is_file()):
+        what = f"{html} is not a regular file: it is not replaced"
+        raise click.BadParameter(what, param_hint="--html")
+    if not html.parent.is_dir():
+        raise click.BadParameter(f"no folder {html.parent}", param_hint="--html")
 
 
 def _mode() -> int:

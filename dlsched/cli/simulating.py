@@ -79,7 +79,8 @@ def simulate(
             _read(trace), nodes, cluster, policy or "adaptive", compare, seeds, no_moves, output
         )
         return
-    _refuse("needs --cluster", nodes=nodes, no_moves=no_moves or None)
+    if nodes is not None or no_moves:
+        raise click.UsageError("--nodes and --no-moves need --cluster")
     if policy is None:
         raise click.MissingParameter(param_hint="--policy", param_type="option")
     read = _read(trace)
@@ -97,13 +98,6 @@ def simulate(
     print_text(_metrics_table(rows))
     print_text("")
     print_text(_jobs_table(runs, policy))
-
-
-def _refuse(why: str, **given: object) -> None:
-    """Raise BadParameter if one of these options is given."""
-    for name, value in given.items():
-        if value is not None:
-            raise click.BadParameter(why, param_hint=f"--{name.replace('_', '-')}")
 
 
 def _read(path: Path) -> Trace:

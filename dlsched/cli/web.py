@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import signal
 import socket
 from pathlib import Path
@@ -48,7 +47,7 @@ def web(port: int, config: Path | None, run_dir: Path | None) -> None:
         port = listening.getsockname()[1]
         proxy = WebProxy(daemon.reading_path, port)
         print_text(proxy.address)
-        say(f"elsewhere: ssh -L {port}:127.0.0.1:{port} {_this_host()}, then open it there")
+        say(f"elsewhere: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, then open it there")
         say("the address works once; Ctrl-C ends the page")
         asyncio.run(_serve(WebServer(proxy, listening)))
 
@@ -57,10 +56,3 @@ async def _serve(server: WebServer) -> None:
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(one, server.end)
     await server.answer()
-
-
-def _this_host() -> str:
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):  # a user without a name
-        return socket.gethostname()

@@ -54,6 +54,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
             page.note(CPU_LABEL, state_text(answer.host_cpu), "yellow")
             for one in answer.host_cpu.users:
                 page.line(user_text(one), indent=6)
+        if job.memory.text:
+            page.note("memory", job.memory.text, "yellow" if job.memory.filling else "")
         print_forecasts(job, page)
         if now.shadow is not None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")

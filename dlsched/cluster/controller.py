@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
@@ -82,29 +82,22 @@ class DesiredJobs(Protocol):
         goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPorts:
-    """Everything outside the round that it reads or acts on."""
-
-    store: ClusterStore
-    agents: Agents
-    desired: DesiredJobs
-    now_s: Callable[[], float]
-
-
 class ClusterController:
     """Runs rounds. It touches no container, and everything that it knows can be lost."""
 
     def __init__(
         self,
         name: str,
-        ports: ClusterPorts,
+        store: ClusterStore,
+        agents: Agents,
+        desired: DesiredJobs,
         decider: ClusterDecider,
+        now_s: Callable[[], float],
         publish: Callable[[RoundReport], None] = lambda _: None,
     ) -> None:
         self.name = name
-        self._store, self._agents, self._desired = ports.store, ports.agents, ports.desired
-        self._now_s = ports.now_s
+        self._store, self._agents, self._desired = store, agents, desired
+        self._now_s = now_s
         self._ledger = ClusterLedger()
         self._decider = decider
         self._publish = publish

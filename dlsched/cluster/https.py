@@ -164,15 +164,12 @@ def _answering(to: Destination) -> Iterator[None]:
 
 
 def refusal(status: int, body: bytes) -> str:
-    """What an agent says in an error: its line, and the epoch or the first problem."""
+    """What an agent says in an error."""
     try:
-        said: Any = json.loads(body)
-        line = said["problems"][0] if said.get("problems") else said["error"]
-        epoch = said.get("epoch")
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        line = str(json.loads(body)["error"])
+    except (LookupError, RecursionError, TypeError, ValueError):
         return f"status {status}, without a reason"
-    known = f" (it knows epoch {epoch})" if type(epoch) is int and 0 < epoch < 1 << 54 else ""
-    return f"refused ({status}): {_line(str(line))}{known}"
+    return f"refused ({status}): {_line(line)}"
 
 
 def reason(error: BaseException) -> str:

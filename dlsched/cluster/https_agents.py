@@ -204,13 +204,13 @@ class _Node:
         if status != HTTPStatus.OK:
             raise NotAnswered(refusal(status, body))
         try:
-            report, node_s = read_report(body)
+            report = read_report(body)
         except WireError as error:
             raise WireError(f"the report is refused: {error}") from None
         if report.node != self._name:
             raise WireError(f"the report is refused: it is from node {report.node}")
-        self._heard_s = node_s
-        return self._on_own_clock(report, node_s)
+        self._heard_s = report.now_s
+        return self._on_own_clock(report)
 
     async def _deliver(self) -> None:
         while True:
@@ -260,11 +260,11 @@ class _Node:
         ):
             return answer.status, await answer.body(most_bytes)
 
-    def _on_own_clock(self, report: NodeReport, node_s: float) -> NodeReport:
+    def _on_own_clock(self, report: NodeReport) -> NodeReport:
         """The report with times on the controller's clock. The distance of the clocks is kept, so
         that the same evaluation has the same time in each report; it is known within the time that
         an answer takes, and changes when the node starts again."""
-        offset_s = self._now_s() - node_s
+        offset_s = self._now_s() - report.now_s
         if self._clock_offset_s is None or abs(offset_s - self._clock_offset_s) > ANSWER_S:
             self._clock_offset_s = offset_s
         shift_s = self._clock_offset_s

@@ -18,7 +18,7 @@ from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
 from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob, NodeState
-from dlsched.cluster.core.occupancy import Occupancy, known_left
+from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.records import Phase, Record, RecordState
 from dlsched.cluster.judging import MoveJudge
 from dlsched.cluster.round_report import RoundReport
@@ -35,7 +35,6 @@ class RoundLog:
     """What the rounds so far came to. All of it can be lost."""
 
     def __init__(self) -> None:
-        self._records: Mapping[str, Record] = {}
         self._events: dict[str, deque[EventRow]] = {}
         self._since_s: dict[str, float] = {}
         self._reasons: dict[str, str] = {}
@@ -63,25 +62,22 @@ class RoundLog:
         for record, before in report.changes():
             text = happened(record, before, report.failed.get(record.job, ""), names)
             lines.append(f"{record.job}: {text}")
-            events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
-            events.append(EventRow(wall_time, text))
+            self._note(record.job, EventRow(wall_time, text))
+            self._since_s[record.job] = report.facts.now_s
         for request, what in report.done.items():
             text = by_host(f"asked to {request}: {what}", names)
             lines.append(text)
             if request.subject in report.records:
-                events = self._events.setdefault(request.subject, deque(maxlen=EVENTS_MAX))
-                events.append(EventRow(wall_time, text))
-        self._age(report.records, report.facts.now_s)
-        return lines
-
-    def _age(self, records: Mapping[str, Record], now_s: float) -> None:
-        for job in (self._events.keys() | self._since_s.keys()) - records.keys():
+                self._note(request.subject, EventRow(wall_time, text))
+        for job in (self._events.keys() | self._since_s.keys()) - report.records.keys():
             self._events.pop(job, None)
             self._since_s.pop(job, None)
-        for job, record in records.items():
-            if self._records.get(job) != record:
-                self._since_s[job] = now_s
-        self._records = records
+        for job in report.records:
+            self._since_s.setdefault(job, report.facts.now_s)
+        return lines
+
+    def _note(self, job: str, event: EventRow) -> None:
+        self._events.setdefault(job, deque(maxlen=EVENTS_MAX)).append(event)
 
     def totals(self) -> ClusterTotals:
         """Counts of all rounds."""
@@ -113,7 +109,7 @@ class RoundLog:
         names: Mapping[str, str],
     ) -> JobRow:
         name, desired = record.job, facts.desired.get(record.job)
-        left = known_left(view) if view else None
+        left = view.left if view else None
         since_s = self._since_s.get(name, facts.now_s)
         unread = "" if desired else "the job's submission cannot be read: the job runs on unchanged"
         return JobRow(

@@ -4,9 +4,9 @@ JSON, read strictly by `dlsched.api.reading`."""
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from dlsched.api.cluster_schema import ClusterStatus
@@ -45,43 +45,28 @@ def read_status(run_dir: Path) -> ClusterStatus:
         line = f"no controller of a cluster has run here: there is no {path}"
         raise DaemonUnavailable(f"{line} (`systemctl start dlsched-cluster`)") from None
     try:
-        found = json.loads(content)
-        version = found.get("schema_version")
-    except (AttributeError, ValueError):
-        raise UnreadableStatus(f"{path}: not the status of a cluster") from None
-    if version != SCHEMA_VERSION:
-        line = f"{path}: version {version!r:.20}, and this dlsched reads {SCHEMA_VERSION}"
-        raise UnreadableStatus(f"{line}: restart dlsched-cluster with this dlsched")
-    try:
-        return read_part(ClusterStatus, found)
+        return read_part(ClusterStatus, json.loads(content))
     except ValueError as error:
-        raise UnreadableStatus(f"{path}: {error}") from None
+        line = f"{path}: not the status of a cluster, or of another version: {error}"
+        raise UnreadableStatus(f"{line}: restart dlsched-cluster") from None
 
 
-class StatusFile:
-    """The file, parsed once each time that it is written, if it can be. Safe in threads."""
+def latest_status(run_dir: Path) -> ClusterStatus | None:
+    """The same, parsed once each time that it is written; None: no controller has run here. Raises
+    UnreadableStatus."""
+    path = status_file(run_dir)
+    try:
+        stat = path.stat()
+        return _parsed(run_dir, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    except (FileNotFoundError, DaemonUnavailable):
+        return None
+    except OSError as error:
+        raise UnreadableStatus(f"{path}: {error.strerror or error}") from None
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-        self._lock = threading.Lock()
-        self._version: tuple[int, ...] | None = None
-        self._found: ClusterStatus | None = None
 
-    def latest(self) -> ClusterStatus | None:
-        """None: no controller has run here. Raises UnreadableStatus."""
-        path = status_file(self._run_dir)
-        with self._lock:
-            try:
-                stat = path.stat()
-                version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-                if version != self._version:
-                    self._found = read_status(self._run_dir)
-                    self._version = version
-            except (FileNotFoundError, DaemonUnavailable):
-                return None
-            except OSError as error:
-                raise UnreadableStatus(f"{path}: {error.strerror or error}") from None
-            return self._found
+@lru_cache(maxsize=1)
+def _parsed(run_dir: Path, _version: tuple[int, ...]) -> ClusterStatus:
+    return read_status(run_dir)
 
 
 def host_names(hosts: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ all of them have submitted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dlsched.cluster.core.job_memory import DesiredJob
@@ -19,12 +19,11 @@ from dlsched.cluster.store import (
     StoreError,
     can_withdraw,
 )
-from dlsched.config.inbox.files import Moved, Stamp, is_operator, read_job_file, stamp_at
+from dlsched.config.inbox.files import Moved, Stamp, read_job_file, stamp_at
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.inbox.submit import submit
 from dlsched.config.job import parse_spec
 from dlsched.config.metrics.resolving import Presets
-from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.users import NO_TENANTS
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
@@ -81,7 +80,8 @@ class SubmittedFolder:
             self._inbox = Inbox(self._folder, NO_TENANTS, claims, self._presets)
         scan = self._inbox.scan(now_s)
         self._known.update(scan.files.values())
-        rejected = [*self._rejected(scan), *self._orphans(everyones, scan)]
+        rejected = [line for bad in scan.rejected for line in bad.problems]
+        rejected += self._orphans(everyones, scan)
         submitted: list[str] = []
         withdrawn: list[str] = []
         problem = scan.problem or ""
@@ -115,7 +115,7 @@ class SubmittedFolder:
             return str(error.problems[0])
         if text is None:
             return ""
-        submission = Submission(spec.name, text, self._by, file, spec.owner)
+        submission = Submission(spec.name, text, self._by, file)
         if submission == there:
             return ""
         try:
@@ -167,14 +167,6 @@ class SubmittedFolder:
                     "job's file into this folder; to end the job, remove the file again"
                 )
 
-    def _rejected(self, scan: InboxScan) -> Iterator[str]:
-        for bad in scan.rejected:
-            owner = _owner(self._folder / bad.file)
-            if owner is not None and not is_operator(owner):
-                yield f"{bad.file}: belongs to uid {owner}, but only root's files are submitted"
-            else:
-                yield from bad.problems
-
 
 class SubmittedJobs:
     """The jobs that the store's submissions ask for: DesiredJobs of the controller.
@@ -211,8 +203,6 @@ class SubmittedJobs:
     def _parse(self, job: str, one: Submission, now_s: float) -> str:
         """Returns what is wrong with it; usually nothing."""
         where = plain_text(f"{one.by}:{one.name or job}"[:_LINE_CHARACTERS])
-        if len(one.text) > SIZE_MAX_BYTES:
-            return f"{where}: more than {SIZE_MAX_BYTES // 1024} KiB, the most of a job file"
         try:
             spec = carried_spec(one.text, where, self._presets)
         except SpecError as error:
@@ -221,7 +211,7 @@ class SubmittedJobs:
             return f"{where}: the file names the job {shown(spec.name)}, but was submitted as {job}"
         before = self._jobs.get(job)
         arrived_s = now_s if before is None else before.arrived_s
-        self._jobs[job] = DesiredJob(replace(spec, owner=one.owner), arrived_s, one.text)
+        self._jobs[job] = DesiredJob(spec, arrived_s, one.text)
         return ""
 
 
@@ -233,13 +223,6 @@ def carried_spec(text: str, file: str, presets: Presets | None) -> JobSpec:
 def not_carried(_name: str) -> str:
     """Reads no env_file: for `parse_spec`. Raises ValueError."""
     raise ValueError("an env_file stays on its host: write `environment` instead")
-
-
-def _owner(path: Path) -> int | None:
-    try:
-        return path.lstat().st_uid
-    except OSError:
-        return None
 
 
 def submit_file(

@@ -12,8 +12,6 @@ from dlsched.cluster.round_report import RoundReport
 
 UNHEARD_S = LEASE_S + MARGIN_S
 """A node that is silent for longer is taken for lost with what it held."""
-LONG_S = 600.0
-"""Then an alarm says what a job waits for."""
 
 
 class Waiting:
@@ -39,11 +37,6 @@ class Waiting:
         for job, silent in unheard.items():
             names = ", ".join(silent)
             report.waits[job] = f"waits for a report of {names}, which may hold the job, {limit}"
-            if job in held:
-                line = f"{job} has no record, but is on {', '.join(held[job])}"
-                report.alarms.append(
-                    f"{line}: waiting for a report of {names}, which may hold the job, {limit}"
-                )
         ready: dict[str, Mapping[str, Holding]] = {
             job: those for job, those in held.items() if job not in unheard
         }
@@ -69,8 +62,6 @@ class Waiting:
             absent = absent_for(record, down_s, report.forgotten, paused=report.paused)
             if (why := may_run(record, held[job], members, absent.off)) is not None:
                 found[job] = why
-                if self._ledger.waited_s(job, facts.now_s) > LONG_S:
-                    report.alarms.append(f"{job} cannot start again: {why}")
         return found
 
     def _unheard(

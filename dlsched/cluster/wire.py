@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,9 +22,6 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
 from dlsched.report.lines import PATH_CHARACTERS
-
-VERSION: Final = 2
-"""1 was without `report`, `request` and `order` around the values."""
 
 ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
@@ -42,8 +39,6 @@ VALUE_MAX = 1e100
 """Of a metric, with either sign."""
 VERSION_CHARACTERS = 16
 """Of a job file's version."""
-NODE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?"
-"""A node's name: what a certificate's CN can hold."""
 
 
 class WireError(DlschedError):
@@ -63,74 +58,50 @@ class ReportRequest:
     """The node's clock in the last report that came from it; None: none has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    __pydantic_config__ = STRICT
-    v: Literal[2]
-    now_s: float
-    report: NodeReport
+_REPORT = TypeAdapter(NodeReport)
+_REQUEST = TypeAdapter(ReportRequest)
+_ORDER = TypeAdapter(Order)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    __pydantic_config__ = STRICT
-    v: Literal[2]
-    request: ReportRequest
+def report_bytes(report: NodeReport) -> bytes:
+    """The report as JSON. What is out of bounds is left out, or set to the bound. Raises WireError
+    if it is too long."""
+    return _written(_REPORT, _within(report), REPORT_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    __pydantic_config__ = STRICT
-    v: Literal[2]
-    order: Order
-
-
-_REPORT = TypeAdapter(_Report)
-_REQUEST = TypeAdapter(_Request)
-_ORDER = TypeAdapter(_Order)
-
-
-def report_bytes(report: NodeReport, now_s: float) -> bytes:
-    """The report as JSON. What is out of bounds is left out, or set to the bound; `now_s` is the
-    node's clock, by which its evaluations have their times. Raises WireError if it is too long."""
-    return _written(_REPORT, _Report(VERSION, _amount(now_s), _within(report)), REPORT_BYTES)
-
-
-def read_report(body: bytes) -> tuple[NodeReport, float]:
-    """The report, and the node's clock when it was written. Raises WireError."""
-    found = _read(_REPORT, body, REPORT_BYTES)
-    report, within = found.report, _within(found.report)
-    _check_names("node", [report.node], NODE)
+def read_report(body: bytes) -> NodeReport:
+    """The report. Raises WireError."""
+    report = _read(_REPORT, body)
+    within = _within(report)
     _check_names("holdings", [one.job for one in report.holdings])
     _check_names("jobs", [one.name for one in report.jobs])
     outside = [f"holdings.{i}" for i, one in enumerate(report.holdings) if not _is_sound(one)]
-    if _amount(found.now_s) != found.now_s:
-        outside.append("now_s")
-    if report != within:
-        outside.append(_difference(report, within))
+    outside += [
+        one.name for one in fields(report) if getattr(report, one.name) != getattr(within, one.name)
+    ]
     if outside:
         raise WireError(f"{outside[0]} is out of bounds")
-    return report, found.now_s
+    return report
 
 
 def request_bytes(request: ReportRequest) -> bytes:
     """The request as JSON. Raises WireError if it is too long."""
-    return _written(_REQUEST, _Request(VERSION, request), ORDER_BYTES)
+    return _written(_REQUEST, request, ORDER_BYTES)
 
 
 def read_request(body: bytes) -> ReportRequest:
     """The request. Raises WireError."""
-    return _read(_REQUEST, body, ORDER_BYTES).request
+    return _read(_REQUEST, body)
 
 
 def order_bytes(order: Order) -> bytes:
     """The order as JSON. Raises WireError if it is too long."""
-    return _written(_ORDER, _Order(VERSION, order), ORDER_BYTES)
+    return _written(_ORDER, order, ORDER_BYTES)
 
 
 def read_order(body: bytes) -> Order:
     """The order. Raises WireError."""
-    order = _read(_ORDER, body, ORDER_BYTES).order
+    order = _read(_ORDER, body)
     _check_names("order", [order.job])
     return order
 
@@ -151,24 +122,10 @@ def _within(report: NodeReport) -> NodeReport:
         gpus_free=_whole(report.gpus_free) or 0,
         images=images if len(images) <= IMAGES_MAX else frozenset(),
         age_s=_amount(report.age_s),
+        now_s=_amount(report.now_s),
         holdings=tuple(map(_holding_within, report.holdings[:JOBS_MAX])),
         jobs=tuple(map(_job_within, report.jobs[:JOBS_MAX])),
     )
-
-
-def _difference(found: Any, within: Any, place: str = "") -> str:
-    """Where the two first differ."""
-    parts: list[tuple[Any, Any, Any]] = []
-    if is_dataclass(found) and is_dataclass(within):
-        parts = [
-            (one.name, getattr(found, one.name), getattr(within, one.name)) for one in fields(found)
-        ]
-    elif isinstance(found, tuple) and isinstance(within, tuple) and len(found) == len(within):
-        parts = [(index, *both) for index, both in enumerate(zip(found, within, strict=True))]
-    for key, one, other in parts:
-        if one != other:
-            return _difference(one, other, f"{place}.{key}" if place else f"{key}")
-    return place
 
 
 def _holding_within(one: Holding) -> Holding:
@@ -177,7 +134,6 @@ def _holding_within(one: Holding) -> Holding:
         step=_whole(one.step),
         saved=one.saved if one.saved is not None and _is_within(one.saved) else None,
         why=_line(one.why),
-        came_bytes=_whole(one.came_bytes),
     )
 
 
@@ -204,7 +160,7 @@ def _job_within(one: JobReport) -> JobReport:
         step=_whole(one.step),
         reports=_whole(one.reports) or 0,
         left=one.left if one.left is not None and _ascends(one.left) else None,
-        steps_per_core_s=pace if pace is not None and _amount(pace) == pace else None,
+        steps_per_core_s=pace if pace is not None and 0.0 < pace <= AMOUNT_MAX else None,
         evaluations=tuple(
             each
             for each in one.evaluations[-EVALUATIONS_MAX:]
@@ -231,10 +187,10 @@ def _line(text: str) -> str:
     return plain_text(text[:LINE_CHARACTERS])
 
 
-def _check_names(what: str, names: Iterable[str], form: str = NAME) -> None:
+def _check_names(what: str, names: Iterable[str]) -> None:
     known = set()
     for name in names:
-        if not re.fullmatch(form, name, re.ASCII):
+        if not re.fullmatch(NAME, name):
             raise WireError(f"{what}: {shown(name)} is not a valid name")
         if name in known:
             raise WireError(f"{what}: {name} appears twice")
@@ -252,43 +208,26 @@ def _written(adapter: TypeAdapter[_Wire], value: _Wire, most_bytes: int) -> byte
         body = adapter.dump_json(value, exclude_defaults=True)
     except ValueError as error:  # such as half a pair of surrogates
         raise WireError(f"the message cannot be written: {_short(str(error))}") from error
-    _check_size(len(body), most_bytes)
+    if len(body) > most_bytes:
+        size = f"{len(body)} bytes, must have at most {render_bytes(most_bytes)}"
+        raise WireError(f"the message has {size}")
     return body
 
 
-def _read(adapter: TypeAdapter[_Wire], body: bytes, most_bytes: int) -> _Wire:
-    _check_size(len(body), most_bytes)
+def _read(adapter: TypeAdapter[_Wire], body: bytes) -> _Wire:
     try:
         return adapter.validate_json(body)
     except ValidationError as error:
-        raise WireError(_first(error)) from None
+        raise WireError(first_problem(error)) from None
 
 
-def _check_size(size_bytes: int, most_bytes: int) -> None:
-    if size_bytes > most_bytes:
-        raise WireError(
-            f"the message has {size_bytes} bytes, must have at most {render_bytes(most_bytes)}"
-        )
-
-
-def _first(error: ValidationError) -> str:
-    """One of the problems, in one line: another version explains all others."""
+def first_problem(error: ValidationError) -> str:
+    """One of the problems, in one line."""
     problems = error.errors(include_url=False, include_context=False)
-    versions = [one for one in problems if one["loc"] == ("v",)]
-    if versions:
-        return (
-            f"v is {_version(versions[0]['input'])}, must be {VERSION}: the other node runs "
-            "another version"
-        )
     one, more = problems[0], len(problems) - 1
     place = _short(".".join(map(str, one["loc"])))
     rest = f" (and {more} more)" if more else ""
     return f"{place + ': ' if place else ''}{_short(one['msg'])}{rest}"
-
-
-def _version(value: object) -> str:
-    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < WHOLE_MAX)
-    return shown(value) if is_plain else "no version"
 
 
 def _short(text: str) -> str:

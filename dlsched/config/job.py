@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from dlsched.config.job_schema import (  # fmt: skip
 from dlsched.config.job_values import RESERVED_VARIABLE, Pairs
 from dlsched.config.metrics.loading import package_presets
 from dlsched.config.metrics.resolving import Contradiction, Presets, check_target
-from dlsched.config.text import judged_alone
+from dlsched.config.text import judged_alone, read_regular
 from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.control.checkpoint_volume import checkpoint_volume
@@ -176,14 +175,10 @@ def env_file_reader(folder: Path) -> Callable[[str], str]:
 
     def read(name: str) -> str:
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as stream:  # noqa: PTH123
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ValueError("is not a regular file")
-            # None: a file as those of /proc, on which one would wait.
-            content = stream.read(ENV_FILE_MAX_BYTES + 1) or b""
-        if len(content) > ENV_FILE_MAX_BYTES:
-            raise ValueError(f"has more than {ENV_FILE_MAX_BYTES // 1024} KiB")
-        return content.decode()
+        try:
+            return read_regular(descriptor, ENV_FILE_MAX_BYTES).decode()
+        finally:
+            os.close(descriptor)
 
     return read
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,24 +22,19 @@ def _folder(value: object) -> Path:
     return Path(written)
 
 
-def capacity_value(value: object) -> str | float:
-    if isinstance(value, str) and value in ("threads", "cores"):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{kind(value)} is not threads, cores or a number of cores")
-    if not 0.1 <= value <= CORES_MAX:
-        raise ValueError(f"{value:g} is out of bounds: 0.1 to {CORES_MAX:g} cores")
-    return float(value)
+def cores_or(*names: str, low: float) -> Reader:
+    """A number of cores, or one of these words."""
 
+    def read(value: object) -> str | float:
+        if isinstance(value, str) and value in names:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{kind(value)} is not {', '.join(names)} or a number of cores")
+        if not low <= value <= CORES_MAX:
+            raise ValueError(f"{value:g} is out of bounds: {low:g} to {CORES_MAX:g} cores")
+        return float(value)
 
-def reserve_value(value: object) -> str | float:
-    if value == "auto":
-        return "auto"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{kind(value)} is not auto or a number of cores")
-    if not 0 <= value <= CORES_MAX:
-        raise ValueError(f"{value:g} is out of bounds: 0 to {CORES_MAX:g} cores")
-    return float(value)
+    return Reader(read, {"type": ["string", "number"]})
 
 
 def listen_address(value: object) -> tuple[str, int]:
@@ -87,29 +81,6 @@ def engine_address(value: object) -> str:
         what = f"is not unix:///PATH or tcp://HOST:PORT, with a port up to {PORT_MAX}"
         raise ValueError(f"{shown(written)} {what}")
     return written
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """A node's own certificate, its key, and the authority that all nodes trust."""
-
-    ca: Path
-    cert: Path
-    key: Path
-
-
-_TLS_KEYS = ("ca", "cert", "key")
-_KEYS = "ca, cert and key"
-
-
-def tls_files(value: object) -> TlsFiles:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{kind(value)} is given where a mapping with {_KEYS} is expected")
-    if unknown := sorted(str(key) for key in value.keys() - set(_TLS_KEYS)):
-        raise ValueError(f"{shown(unknown[0])} is not a key here: the keys are {_KEYS}")
-    if missing := [key for key in _TLS_KEYS if value.get(key) is None]:
-        raise ValueError(f"{missing[0]} is missing: {_KEYS} are needed")
-    return TlsFiles(*(_folder(value[key]) for key in _TLS_KEYS))
 
 
 def _options(value: object) -> Mapping[str, Any]:

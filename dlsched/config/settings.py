@@ -20,14 +20,11 @@ from dlsched.config.setting_values import (
     PolicyChoice,
     PolicyOptions,
     TenantName,
-    TlsFiles,
     Uuid,
-    capacity_value,
     cluster_address,
+    cores_or,
     engine_address,
     listen_address,
-    reserve_value,
-    tls_files,
 )
 from dlsched.config.settings_file import PRESETS_DIR, RUN_DIR, settings_document
 from dlsched.config.text import judged_alone
@@ -56,7 +53,7 @@ class Reserve:
     __pydantic_config__ = _STRICT
     cpu_cores: Annotated[
         Literal["auto"] | float,
-        Reader(reserve_value, {"type": ["string", "number"]}),
+        cores_or("auto", low=0),
         Field(alias="cpus"),
     ] = "auto"
     """Cores that ceilings leave; auto: by the size of the node, unless `capacity` is a number."""
@@ -134,6 +131,16 @@ class DeliverHook:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A node's own certificate, its key, and the authority that all nodes trust."""
+
+    __pydantic_config__ = _STRICT
+    ca: Folder
+    cert: Folder
+    key: Folder
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """Several hosts: whether this node belongs to them, and what its manager does."""
 
@@ -145,7 +152,7 @@ class ClusterSettings:
         7373,
     )
     """Address on which the node's agent listens; every node's agent has the same port."""
-    tls: Annotated[TlsFiles, Reader(tls_files, {"type": "object"})] | None = None
+    tls: TlsFiles | None = None
     """The node's certificate as files; None: the one of its swarm."""
     checkpoint_max_bytes: Annotated[int, size(1 << 20), Field(alias="checkpoint_max")] = 64 << 30
     """The largest checkpoint that this node fetches."""
@@ -188,7 +195,7 @@ class Settings:
     period_s: Annotated[float, seconds(0.1, 60), Field(alias="period")] = 1.0
     window_s: Annotated[float, seconds(1, 3600), Field(alias="window")] = 30.0
     capacity: Annotated[
-        Literal["threads", "cores"] | float, Reader(capacity_value, {"type": ["string", "number"]})
+        Literal["threads", "cores"] | float, cores_or("threads", "cores", low=0.1)
     ] = "threads"
     """CPU that jobs divide: the host's `threads`, its `cores`, or a number of cores."""
     reserve: Reserve = Reserve()
@@ -369,5 +376,7 @@ def _places(cls: type, above: Place) -> Iterator[Place]:
 def _known_keys(above: Place) -> set[str]:
     if above[:1] == ("tenants",):
         return {str(place[0]) for place in _places(Rules, ())}
+    if above == ("cluster", "tls"):
+        return {str(place[0]) for place in _places(TlsFiles, ())}
     depth = len(above)
     return {str(place[depth]) for place in setting_places() if place[:depth] == above}

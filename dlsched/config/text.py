@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,19 @@ def judged_alone(file: str, wrong: type[FileError]) -> Iterator[None]:
         log.debug("%s: reading it failed", file, exc_info=True)
         what = f"cannot be read, by a fault of dlsched ({unexpected(error)}): please report this"
         raise wrong((Problem(file, 0, 0, "", what),)) from error
+
+
+def read_regular(descriptor: int, most_bytes: int) -> bytes:
+    """The content of this open file. Raises ValueError, in one line, where it is no regular file or
+    longer."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise ValueError("is not a regular file")
+    with open(descriptor, "rb", closefd=False) as stream:
+        # None: a file as those of /proc, on which one would wait.
+        content = stream.read(most_bytes + 1) or b""
+    if len(content) > most_bytes:
+        raise ValueError(f"has more than {most_bytes // 1024} KiB")
+    return content
 
 
 def too_long(file: str, size_max_bytes: int) -> Problem:

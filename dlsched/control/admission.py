@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import NodeView
-from dlsched.model.units import exceeds
+from dlsched.model.units import counted, exceeds
 
 HEAD_START_S = 600.0
 """Head start in the queue for each doubling of the weight."""
@@ -42,18 +42,15 @@ def admit(
     without `memory` counts as 0 bytes. Without `gpus`, all GPUs of the node are free.
     """
     gpus = gpus or GpuQueue(node)
-    here = list(present)
-    count = len(present)
-    memory_bytes = sum(spec.container.memory_bytes or 0 for spec in present)
-    floor_cores = sum(spec.bounds.least_cores(node.grain_cores) for spec in present)
+    whole = OwnerCeilings(max_jobs, node.capacity_cores, node.memory_bytes)
+    grain, here = node.grain_cores, list(present)
     turns: dict[str, Turn] = {}
     first: dict[int | None, str] = {}
     for spec in queue:
         ceilings = ceilings_of(spec.owner)
         queue_of = None if ceilings is None else spec.owner
-        needs_bytes = spec.container.memory_bytes or 0
-        needs_cores = spec.bounds.least_cores(node.grain_cores)
-        never = _never(spec, node) or gpus.never(spec)
+        never = _lacks(spec, (), whole, "the node", grain)
+        never = gpus.never(spec) if never is None else f"can never start: {never}"
         if never is not None:
             turns[spec.name] = Turn(never)
             continue
@@ -61,32 +58,16 @@ def admit(
         if ahead is not None:
             turns[spec.name] = Turn(f"waits behind {ahead}")
             continue
-        reason = None if ceilings is None else _above(spec, here, ceilings, node.grain_cores)
-        if reason is not None:
-            pass
-        elif count >= max_jobs:
-            reason = f"{count} jobs are present, max_jobs is {max_jobs}"
-        elif memory_bytes + needs_bytes > node.memory_bytes:
-            free = _mib(node.memory_bytes - memory_bytes)
-            reason = f"needs {_mib(needs_bytes)} of memory, {free} is not promised to other jobs"
-        elif exceeds(floor_cores + needs_cores, node.capacity_cores):
-            free_cores = node.capacity_cores - floor_cores
-            reason = (
-                f"the job's floor is {needs_cores:.2f} cores, other jobs' floors leave "
-                f"{free_cores:.2f}"
-            )
+        reason = None if ceilings is None else _above(spec, here, ceilings, grain)
+        reason = reason or _lacks(spec, here, whole, "the node", grain)
         if reason is not None:
             turns[spec.name] = Turn(reason)
             first[queue_of] = spec.name
             continue
         turn = gpus.admit(spec) if spec.container.gpus else Turn()
         turns[spec.name] = turn
-        if not turn.admitted:
-            continue
-        here.append(spec)
-        count += 1
-        memory_bytes += needs_bytes
-        floor_cores += needs_cores
+        if turn.admitted:
+            here.append(spec)
     return turns
 
 
@@ -95,37 +76,28 @@ def _above(
 ) -> str | None:
     """Why the job exceeds its owner's ceilings beside the owner's other jobs; None: it fits."""
     others = [one for one in present if one.owner == spec.owner]
-    whose = f"uid {spec.owner}"
-    if len(others) >= ceilings.jobs:
-        return f"{whose} has {len(others)} jobs, at most {ceilings.jobs} are allowed"
     gpus = sum(one.container.gpus for one in others)
     if gpus + spec.container.gpus > ceilings.gpus:
-        return f"needs {spec.container.gpus} GPUs, {whose} has {gpus} of at most {ceilings.gpus}"
-    if ceilings.memory_bytes is not None:
-        held = sum(one.container.memory_bytes or 0 for one in others)
-        needs = spec.container.memory_bytes or 0
-        if held + needs > ceilings.memory_bytes:
-            bound = f"{whose} has {_mib(held)} of at most {_mib(ceilings.memory_bytes)}"
-            return f"needs {_mib(needs)} of memory, {bound}"
-    if ceilings.cpu_cores is not None:
-        floors = sum(one.bounds.least_cores(grain_cores) for one in others)
-        needs_cores = spec.bounds.least_cores(grain_cores)
-        if exceeds(floors + needs_cores, ceilings.cpu_cores):
-            held_cores = f"floors of {whose} take {floors:.2f} of at most {ceilings.cpu_cores:.2f}"
-            return f"the job's floor is {needs_cores:.2f} cores, {held_cores}"
-    return None
+        return f"needs {spec.container.gpus} GPUs, uid {spec.owner} has {gpus} of {ceilings.gpus}"
+    return _lacks(spec, others, ceilings, f"uid {spec.owner}", grain_cores)
 
 
-def _never(spec: JobSpec, node: NodeView) -> str | None:
+def _lacks(
+    spec: JobSpec, others: Sequence[JobSpec], most: OwnerCeilings, whose: str, grain_cores: float
+) -> str | None:
+    """Why the job does not fit beside those others within what all have together; None: it fits."""
+    if len(others) >= most.jobs:
+        return f"{whose} has {counted(len(others), 'job')}, at most {most.jobs} are allowed"
     needs_bytes = spec.container.memory_bytes or 0
-    if needs_bytes > node.memory_bytes:
-        return f"can never start: needs {_mib(needs_bytes)}, the node has {_mib(node.memory_bytes)}"
-    needs_cores = spec.bounds.least_cores(node.grain_cores)
-    if exceeds(needs_cores, node.capacity_cores):
-        return (
-            f"can never start: the job's floor is {needs_cores:.2f} cores, the node has "
-            f"{node.capacity_cores:.2f}"
-        )
+    held_bytes = sum(one.container.memory_bytes or 0 for one in others)
+    if most.memory_bytes is not None and held_bytes + needs_bytes > most.memory_bytes:
+        held = f"{_mib(held_bytes)} of {_mib(most.memory_bytes)}"
+        return f"needs {_mib(needs_bytes)} of memory, jobs of {whose} have {held}"
+    needs_cores = spec.bounds.least_cores(grain_cores)
+    held_cores = sum(one.bounds.least_cores(grain_cores) for one in others)
+    if most.cpu_cores is not None and exceeds(held_cores + needs_cores, most.cpu_cores):
+        held = f"{held_cores:.2f} of {most.cpu_cores:.2f}"
+        return f"the job's floor is {needs_cores:.2f} cores, floors of {whose} take {held}"
     return None
 
 

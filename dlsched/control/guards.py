@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlsched.control.gpus.moves import moving
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.guard_rules import GuardOptions, steadied
 from dlsched.control.ledger.state import State
 from dlsched.model.decision import Answer, Decision
@@ -18,7 +19,6 @@ from dlsched.model.gpu_time import (
     gpu_name,
     in_steps,
     of_gpu,
-    same_share,
     shared_gpus,
     starts_on,
 )
@@ -35,20 +35,18 @@ _MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """Limits and moves to apply, and by job what a guard changed and why."""
+    """Limits and a move to apply, and by job what a guard changed and why."""
 
     limits: Mapping[str, Limits] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """By job, UUIDs of its new GPUs, and the reason."""
+    move: Wanted | None = None
 
 
 def guard(state: State, answer: Answer, options: GuardOptions) -> Approved:
     """The approved part of an answer. Guards also apply in cycles without a decision."""
     approved = guard_limits(state, answer, options)
-    moves = moving(state, answer.decision or Decision(), options.gpus)
-    notes = {**moves.notes, **approved.notes}
-    return Approved(approved.limits, notes, moves.moves)
+    move, notes = moving(state, answer.decision or Decision(), options.gpus)
+    return Approved(approved.limits, {**notes, **approved.notes}, move)
 
 
 def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approved:
@@ -117,7 +115,7 @@ def _gpu_shares(
         )
         for job in node.running:
             share, actual = kept[job.name], job.actual.cpu_cores
-            if share is None or actual is None or not same_share(share, actual):
+            if share is None or actual is None or not same_cores(share, actual):
                 actual = in_steps(1.0 if share is None else share, job.spec.bounds.floor_cores)
             shares[job.name] = min(actual, shares.get(job.name, 1.0))
         name = gpu_name(snapshot, uuid)
@@ -153,18 +151,14 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             raise PolicyError(
                 f"`outlooks` of {name} must be a tuple of Forecasts, not {shown(outlooks)}"
             )
-    for name, weight in decision.weights.items():
-        if not 0 <= weight <= _MOST:
-            raise PolicyError(
-                f"decided weight {weight!r} for {name}; must be 0 or more, at most {_MOST:g}"
-            )
-    for name, expected_s in decision.expected_s.items():
-        if not 0 < expected_s < math.inf:
-            raise PolicyError(
-                f"expects a latency of {expected_s!r} s for {name}; must be above 0 and finite"
-            )
-    for name, limits in decision.limits.items():
-        for what, value in (("cpu_cores", limits.cpu_cores), ("gpu_share", limits.gpu_share)):
+    numbers: tuple[tuple[str, Mapping[str, float | None]], ...] = (
+        ("weight", decision.weights),
+        ("expected_s", decision.expected_s),
+        ("cpu_cores", {name: one.cpu_cores for name, one in decision.limits.items()}),
+        ("gpu_share", {name: one.gpu_share for name, one in decision.limits.items()}),
+    )
+    for what, values in numbers:
+        for name, value in values.items():
             if value is not None and not 0 <= value <= _MOST:
                 bound = f"must be 0 or more, at most {_MOST:g}"
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")

@@ -17,9 +17,9 @@ from dlsched.control.guards import Approved, observed_only
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
-from dlsched.model.gpu_time import as_node, in_steps, same_share, starts_on
-from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobView, Snapshot
+from dlsched.model.gpu_time import as_node, in_steps, starts_on
+from dlsched.model.spec import JobSpec, LatencyTarget, Limits
+from dlsched.model.state import JobView
 from dlsched.model.units import on_grain, same_cores
 
 DEFAULT_SHARES = 1024
@@ -77,13 +77,15 @@ def _resizes(
 ) -> list[Resize]:
     """Changes of running jobs, unordered."""
     weights, running = answer.weights, state.snapshot.running
-    heaviest = max((weights.get(job.name, 0.0) for job in running if _trains(job)), default=0.0)
+    heaviest = max(
+        (weights.get(job.name, 0.0) for job in running if job.trains_on_cpus), default=0.0
+    )
     resizes: list[Resize] = []
     for job in running:
         wanted = approved.limits.get(job.name)
         if wanted is None or job.container_id is None or job.operation is not None:
             continue
-        if job.name in approved.moves:
+        if approved.move is not None and job.name == approved.move.job:
             continue
         if observed_only(job, answer):
             if job.altered:
@@ -93,11 +95,11 @@ def _resizes(
         burst = _burst(job, wanted, options.burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
         idle = _idle(job, weights.get(job.name), heaviest)
-        weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
+        weighs = job.cpu_shares is None or abs(job.cpu_shares - share) <= _SHARES_BAND_RATIO * share
         if idle or job.cpu_idle:
             weighs = idle and job.cpu_idle
         bursts = burst is None or same_cores(burst, job.burst_cores)
-        paced = same_share(wanted.gpu_share, job.actual.gpu_share)
+        paced = same_cores(wanted.gpu_share, job.actual.gpu_share)
         if same and weighs and bursts and paced:
             continue
         resize = Resize(
@@ -151,32 +153,26 @@ def _one_direction(resize: Resize) -> list[Resize]:
 
 
 def _moves(state: State, approved: Approved, shares: Mapping[str, int]) -> list[Move]:
-    moves = []
-    for job in state.snapshot.running:
-        if job.name not in approved.moves or job.container_id is None:
-            continue
-        if job.spec.checkpoint is None:
-            continue
-        gpus, why = approved.moves[job.name]
-        moved = replace(state, starts=(job.spec,), placements={job.name: gpus})
-        share = _first_share(moved, approved, job.spec)
-        if share is not None and job.actual.gpu_share is not None:
-            share = min(share, job.actual.gpu_share)
-        start = Start(
-            spec=job.spec,
-            limits=replace(job.actual, gpu_share=share),
-            cpu_shares=shares[job.name],
-            source=state.desired.sources.get(job.name, ""),
-            gpus=gpus,
-        )
-        saved = job.progress.checkpoint is not None and _has_lost_gpu(job, state.snapshot)
-        moves.append(Move(job.container_id, start, job.spec.checkpoint, why, saved))
-    return moves
-
-
-def _has_lost_gpu(job: JobView, snapshot: Snapshot) -> bool:
+    """The approved move, if its job still runs."""
+    wanted, snapshot = approved.move, state.snapshot
+    job = next((job for job in snapshot.running if wanted and job.name == wanted.job), None)
+    if wanted is None or job is None or job.container_id is None or job.spec.checkpoint is None:
+        return []
+    moved = replace(state, starts=(job.spec,), placements={job.name: wanted.gpus})
+    share = _first_share(moved, approved, job.spec)
+    if share is not None and job.actual.gpu_share is not None:
+        share = min(share, job.actual.gpu_share)
+    start = Start(
+        spec=job.spec,
+        limits=replace(job.actual, gpu_share=share),
+        cpu_shares=shares[job.name],
+        source=state.desired.sources.get(job.name, ""),
+        gpus=wanted.gpus,
+    )
     troubled = {gpu.uuid for gpu in snapshot.node.gpus if gpu.fact.trouble is not None}
-    return job.gpu_lost is not None or not troubled.isdisjoint(job.gpus)
+    has_lost = job.gpu_lost is not None or not troubled.isdisjoint(job.gpus)
+    saved = job.progress.checkpoint is not None and has_lost
+    return [Move(job.container_id, start, job.spec.checkpoint, wanted.why, saved)]
 
 
 def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
@@ -195,16 +191,6 @@ def _idle(job: JobView, weight: float | None, heaviest: float) -> bool:
     if weight is None:
         return False
     return weight <= (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
-
-
-def _trains(job: JobView) -> bool:
-    """Whether it is a training on CPUs, which can run behind all other jobs."""
-    return isinstance(job.spec.target, AccuracyTarget) and not job.gpus
-
-
-def _shares_differ(now: int, wanted: int) -> bool:
-    """Whether shares differ enough for a call of their own."""
-    return abs(now - wanted) > _SHARES_BAND_RATIO * wanted
 
 
 def _first_limits(
@@ -278,7 +264,7 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
     for job in jobs:
         cores = approved.limits.get(job.name, job.actual).cpu_cores
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
-    first = [weights[job.name] for job in jobs if not _trains(job)]
+    first = [weights[job.name] for job in jobs if not job.trains_on_cpus]
     typical = median_high(first) if decided and first else fmean(weights.values() or (0.0,))
     typical = typical or capacity or 1.0
     scale = DEFAULT_SHARES / typical

@@ -22,7 +22,6 @@ from dlsched.api.stream import Stream
 from dlsched.cluster.agent.assignments import has_assignments
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
-from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.metrics.loading import load_presets
 from dlsched.config.metrics.resolving import Presets
 from dlsched.config.settings import DeliverHook, Settings
@@ -56,7 +55,7 @@ from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.originals import FOLDER as ORIGINALS
@@ -162,7 +161,6 @@ class Agent:
             ),
         )
         self._totals = LoopTotals()
-        self._watch = FolderWatch(folder, self._wake)
         self._stream = Stream(secrets.token_hex(4), self.journal.earlier_report())
         self.source = AgentSource(
             self._journal_path,
@@ -195,7 +193,6 @@ class Agent:
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_reload)
-        self._watch.start()
         self._api.start()
         if self._cluster is not None:
             self._cluster.start()
@@ -236,7 +233,6 @@ class Agent:
             self._runtime.read_from(job.spec for job in self._jobs())
             self._see_to_release()
             report = self._controller.run_once()
-            self._api.keep()
         except Exception as error:  # noqa: BLE001  no daemon would be left to adapt limits
             self._failed(error)
             return None
@@ -270,7 +266,6 @@ class Agent:
         self._api.stop()
         if self._cluster is not None:
             self._cluster.stop()
-        self._watch.stop()
         self._deliveries.close()
         self._give_back()
         self._runtime.close()

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from dlsched import __version__
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.cluster.controller import Agents, ClusterController, ClusterPorts
+from dlsched.cluster.controller import Agents, ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.round_report import PAUSE_S, RoundReport
@@ -22,9 +21,9 @@ from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
 from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
-from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.metrics.loading import load_presets
 from dlsched.config.settings import Settings
+from dlsched.control.ports import Clock
 from dlsched.daemon import logs
 from dlsched.daemon.systemd import Notify
 from dlsched.model.errors import AlreadyRunning, CannotStart, unexpected
@@ -38,15 +37,6 @@ log = logging.getLogger(__name__)
 LOCK_FOLDER = "controller"
 """In the state directory: held while a controller runs."""
 _ALARMS_MAX = 100
-
-
-class LoopClock(Protocol):
-    """The loop's time."""
-
-    def now_s(self) -> float: ...
-    def wall_time(self) -> str: ...
-    def sleep_until(self, until_s: float) -> bool: ...
-    def wake(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ class ClusterParts:
 class ClusterLoop:
     """Everything that lives as long as the controller's process."""
 
-    def __init__(self, settings: Settings, parts: ClusterParts, clock: LoopClock) -> None:
+    def __init__(self, settings: Settings, parts: ClusterParts, clock: Clock) -> None:
         """Raises PolicyError, and SettingsError for presets that cannot be read."""
         self._settings, self._parts = settings, parts
         self._clock = clock
@@ -81,8 +71,11 @@ class ClusterLoop:
         policy = load(cluster.policy, cluster.policy_options)
         self._controller = ClusterController(
             parts.name,
-            ClusterPorts(parts.store, parts.agents, self._jobs, self._clock.now_s),
+            parts.store,
+            parts.agents,
+            self._jobs,
             ClusterDecider(cluster.policy, policy),
+            self._clock.now_s,
         )
         self._rounds = RoundLog()
         self._logged: set[str] = set()
@@ -105,17 +98,12 @@ class ClusterLoop:
             cluster.policy,
             cluster.watch,
         )
-        watch = FolderWatch(cluster.watch, lambda _: self._clock.wake())
-        watch.start()
-        try:
-            while not self._stopping:
-                next_s = self.step()
-                self._notify.ready()
-                self._notify.status(self._line())
-                self._sleep(next_s)
-            self._notify.stopping()
-        finally:
-            watch.stop()
+        while not self._stopping:
+            next_s = self.step()
+            self._notify.ready()
+            self._notify.status(self._line())
+            self._sleep(next_s)
+        self._notify.stopping()
         log.info("ended; the nodes and their jobs go on")
 
     def step(self) -> float:
@@ -262,7 +250,7 @@ class ClusterLoop:
         self._clock.wake()
 
 
-def run(settings: Settings, connect: Callable[[Settings, LoopClock], ClusterParts]) -> int:
+def run(settings: Settings, connect: Callable[[Settings, Clock], ClusterParts]) -> int:
     """Run the controller until SIGTERM or SIGINT; returns the exit code. Raises AlreadyRunning,
     CannotStart, PolicyError, SettingsError or EngineUnavailable where it cannot start."""
     logs.set_up(settings.log.level, settings.log.format)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 
 from dlsched.cluster.agent.agent import ClusterAgent
@@ -21,7 +19,6 @@ from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.runtime.clock import since_boot_s
-from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import Engine
 
 
@@ -42,7 +39,9 @@ class ClusterPart:
         OSError. The certificates may be missing: the jobs are kept, and managers get no answer."""
         cluster = settings.cluster
         self._enabled = cluster.enabled
-        self._checkpoints = HttpsCheckpoints(certificates, self._address, cluster.listen[1])
+        self._checkpoints = HttpsCheckpoints(
+            certificates, self._address, cluster.checkpoint_max_bytes, cluster.listen[1]
+        )
         self._agent = ClusterAgent(
             settings.state_dir,
             cluster.checkpoint_max_bytes,
@@ -51,7 +50,6 @@ class ClusterPart:
             images,
             self._checkpoints,
             clock,
-            _digest_of,
             policy,
             Contact(settings.state_dir / FOLDER / "contact.json", _boot(), since_boot_s),
         )
@@ -115,11 +113,3 @@ def certificates_of(settings: Settings, engine_host: str) -> Certificates:
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-
-
-def _digest_of(path: Path) -> Future[str]:
-    def digest() -> str:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    return begin(digest, "digest")

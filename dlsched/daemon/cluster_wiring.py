@@ -10,7 +10,8 @@ from dlsched.cluster.https_agents import HttpsAgents
 from dlsched.cluster.store import ClusterStore, StoreError
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.config.settings import Settings
-from dlsched.daemon.cluster import ClusterParts, LoopClock
+from dlsched.control.ports import Clock
+from dlsched.daemon.cluster import ClusterParts
 from dlsched.daemon.cluster_agent import certificates_of
 from dlsched.daemon.wiring import engine_options
 from dlsched.model.errors import DlschedError, EngineUnavailable
@@ -51,7 +52,7 @@ def in_one_line(error: StoreError) -> DlschedError:
     return DlschedError(str(error))
 
 
-def connect(settings: Settings, clock: LoopClock) -> ClusterParts:
+def connect(settings: Settings, clock: Clock) -> ClusterParts:
     """Everything that the controller needs. Raises DlschedError, also where this host
     is no manager."""
     engine = engine_of(settings)

@@ -14,8 +14,6 @@ from dlsched.model.units import counted, render_cores
 
 log = logging.getLogger(__name__)
 
-_CYCLES = 3
-"""Cycles in which job files that are still being read are waited for. Changes wait for nothing."""
 _LISTED = 20
 """Containers that are listed, so that a node with hundreds does not fill the log."""
 
@@ -26,28 +24,13 @@ class FirstStart:
     def __init__(self, watch: Path, *, first: bool, dry_run: bool) -> None:
         self._watch = watch
         self._dry_run = dry_run
-        self._cycles_left = _CYCLES if first or dry_run else 0
-        self._listed: set[str] | None = None
-        """The jobs that were logged; None: none yet."""
+        self._due = first or dry_run
 
     def __call__(self, state: State, actions: Sequence[Action]) -> None:
-        """Log the jobs that were not logged yet, before these actions."""
-        if self._cycles_left == 0 or not state.engine_ok:
-            return
-        self._cycles_left -= 1
-        settled = state.desired.settled or self._cycles_left == 0
-        if not (settled or actions):
-            return
-        jobs = state.snapshot.jobs
-        if self._listed is None:
-            self._list(jobs, state)
-        else:
-            for job in jobs:
-                if job.name not in self._listed:
-                    log.info("  %s", _line(job, state))
-        self._listed = {job.name for job in jobs}
-        if settled:
-            self._cycles_left = 0
+        """Log the jobs, once: when all files are read, or before the first actions."""
+        if self._due and state.engine_ok and (state.desired.settled or actions):
+            self._due = False
+            self._list(state.snapshot.jobs, state)
 
     def _list(self, jobs: Sequence[JobView], state: State) -> None:
         if self._dry_run:

@@ -46,7 +46,6 @@ def set_up(level: str, style: Literal["text", "json"]) -> None:
     to_systemd = style == "text" and "JOURNAL_STREAM" in os.environ
     handler.setFormatter(_Line("systemd" if to_systemd else style))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for library in ("watchfiles", "docker"):
-        logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("docker").setLevel(logging.WARNING)
     # It warns of each connection beyond those that it keeps; what fails is an error of its caller.
     logging.getLogger("urllib3").setLevel(logging.ERROR)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
-from dlsched.cluster.status import StatusFile
+from dlsched.cluster.status import latest_status
 from dlsched.daemon.give_back import Release
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
@@ -54,7 +55,7 @@ class AgentSource:
         dry_run: bool,
     ) -> None:
         self._journal_path = journal_path
-        self.cluster = StatusFile(run_dir).latest
+        self.cluster = partial(latest_status, run_dir)
         self._effects = Effects(journal_path)
         self.last_report = last_report
         self.failure = failure

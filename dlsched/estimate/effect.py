@@ -50,15 +50,6 @@ class CycleLatency:
 
 
 @dataclass(frozen=True, slots=True)
-class NextChange:
-    """The next change of the same job."""
-
-    after_s: float
-    kind: str
-    """As the journal's `Change.kind`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Effect:
     """What was measured of one change. Times are None without a request."""
 
@@ -71,8 +62,6 @@ class Effect:
     """Requests that each of both times needs."""
     waits_s: float | None = None
     """Time until the next change of the job, or until the effect is known."""
-    next_kind: str | None = None
-    """Kind of that next change."""
     others: int = 0
     """Number of other jobs that were changed in the same time."""
     of_mean: bool = False
@@ -81,8 +70,7 @@ class Effect:
     def __str__(self) -> str:
         wait = render_seconds(round(self.waits_s or 0.0))
         if self.verdict is Verdict.UNJUDGED:
-            again = _AGAIN.get(self.next_kind or "", "changed again")
-            return f"{self.verdict}: {again} after {wait}"
+            return f"{self.verdict}: changed again after {wait}"
         if self.verdict is Verdict.LATER:
             return f"effect: measured in {wait}"
         fewest = min((self.requests_after, "after"), (self.requests_before, "before"))
@@ -102,13 +90,11 @@ class Effect:
         return f"{'mean ' if self.of_mean else ''}{before.removesuffix(unit)} -> {after}"
 
 
-_AGAIN = {"start": "started again", "move": "moved", "remove": "removed"}
-
-
-def not_judged(changed_at_s: float, then: NextChange | None, last_s: float) -> Effect | None:
-    """Why the effect of a change is not known at `last_s`; None: it is, by `effect`."""
-    if then is not None and then.after_s < AFTER_UNTIL_S:
-        return Effect(Verdict.UNJUDGED, waits_s=then.after_s, next_kind=then.kind)
+def not_judged(changed_at_s: float, next_s: float | None, last_s: float) -> Effect | None:
+    """Why the effect of a change is not known at `last_s`; None: it is, by `effect`. `next_s`: time
+    of the next change of the same job."""
+    if next_s is not None and next_s - changed_at_s < AFTER_UNTIL_S:
+        return Effect(Verdict.UNJUDGED, waits_s=next_s - changed_at_s)
     if last_s < changed_at_s + AFTER_UNTIL_S:
         return Effect(Verdict.LATER, waits_s=changed_at_s + AFTER_UNTIL_S - last_s)
     return None

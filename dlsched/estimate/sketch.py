@@ -118,14 +118,9 @@ def _at_rank(values: list[tuple[float, int]], rank: int) -> tuple[float, float]:
     raise ValueError(f"rank {rank} of {below}")
 
 
-def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
-    """The latency quantile in seconds, where it is known as one number; None: it is not. ValueError
-    as of `quantile_bounds`."""
-    return measured_s(sketch, quantile)
-
-
 def measured_s(sketch: LatencySketch, quantile: float | None) -> float | None:
-    """The mean (None) or that quantile in seconds, where it is known as one number."""
+    """The mean (None) or that quantile in seconds, where it is known as one number; ValueError as
+    of `quantile_bounds`."""
     bounds = bounds_of(sketch, quantile)
     return bounds.highest_s if bounds is not None and bounds.is_exact else None
 

@@ -26,11 +26,6 @@ class AlarmKey(StrEnum):
         "The Docker Engine does not answer. Containers run on under their last limits.",
         "Check `systemctl status docker` and the setting `engine.host`; dlsched goes on by itself.",
     )
-    CAPACITY_CHANGED = (
-        "capacity-changed",
-        "Containers can use another amount of CPU than at the daemon's start or reload.",
-        "Nothing has to be done: ceilings follow. A reload (SIGHUP) ends the alarm.",
-    )
     CAPACITY_UNKNOWN = (
         "capacity-unknown",
         "A CPU quota outside this host, which dlsched cannot see, holds the containers back.",
@@ -130,6 +125,17 @@ class AlarmKey(StrEnum):
         ),
         "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
     )
+    MEMORY_FILLS = (
+        "memory-fills",
+        (
+            "A container's memory in use has grown steadily and will soon reach its limit. Then "
+            "the kernel swaps, or kills a process in it."
+        ),
+        (
+            "Raise the limit by the command in the text, or let the program use less; "
+            "dlsched changes no memory limit."
+        ),
+    )
     DIVERGED = (
         "diverged",
         "A training reports nan or inf for its loss or its target's metric. It is not delivered.",
@@ -171,7 +177,7 @@ class AlarmKey(StrEnum):
     API_DOWN = (
         "api-down",
         "The daemon's sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
-        "Check `run_dir`, then restart the daemon.",
+        "Restart the daemon.",
     )
     CLUSTER_DOWN = (
         "cluster-down",

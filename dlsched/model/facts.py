@@ -62,8 +62,6 @@ class LogFact:
     matched: int = 0
     example: str | None = None
     """While no line matches: the first one, escaped and short."""
-    buffered: bool = False
-    """Whether lines arrive in bursts of full buffers, long after they were printed."""
     named: tuple[str, ...] = ()
     """While no line has a metric: names that stand before a number in them, the first few."""
 
@@ -224,6 +222,25 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryFact:
+    """A container's memory since this start, from its control group."""
+
+    working_set_bytes: int | None = None
+    """Use, without file pages that were not used lately."""
+    held_bytes: int | None = None
+    """Use, without all that the kernel can take back: no page cache."""
+    limit_bytes: int | None = None
+    """The smallest limit of its group and of those around it; None: none, or unknown."""
+    peak_bytes: int | None = None
+    """The most that was ever in use, page cache included; None: unknown, as on cgroup v2 before
+    Linux 5.19."""
+    oom_kills: int | None = None
+    """Processes in it that the kernel killed for want of memory."""
+    limit_reached: bool = False
+    """Whether its use has reached its limit, so that a kill can be for that."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerFact:
     """One container of this instance, as observed."""
 
@@ -274,6 +291,8 @@ class ContainerFact:
     periods: int | None = None
     throttled_periods: int | None = None
     memory_bytes: int | None = None
+    memory: MemoryFact = MemoryFact()
+    """Read every few seconds; `memory_bytes` is all of its use now."""
     cpu_wait_ratio: float | None = None
     """Fraction of about the last ten seconds in which its threads waited for a CPU."""
     reports: tuple[Report, ...] = ()
@@ -416,3 +435,5 @@ class NodeFact:
     """Jobs around which a tighter quota lies than around others, and that quota in a few words."""
     host_cpu: HostCpu | None = None
     """None: not known yet, or not visible."""
+    memory_available_bytes: int | None = None
+    """What programs can still get without swapping, by the kernel's estimate; None: unknown."""

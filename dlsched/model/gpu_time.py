@@ -101,13 +101,6 @@ def in_steps(share: float, floor_share: float) -> float:
     return max(round(steps * GRAIN_SHARE, 2), floor_share)
 
 
-def same_share(a: float | None, b: float | None) -> bool:
-    """Whether shares are equal up to rounding (None: not divided)."""
-    if a is None or b is None:
-        return a is b
-    return abs(a - b) < GRAIN_SHARE / 100
-
-
 def _with_share(job: JobView, uuid: str) -> JobView:
     bounds, usage, actual = _bounds(job.spec.bounds), job.usage, job.actual.gpu_share
     if uuid not in job.gpus:  # the GPU is reserved for the job while it moves

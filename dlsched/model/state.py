@@ -88,7 +88,6 @@ class Progress:
     """Why the first bad line was refused."""
     log: LogFact | None = None
     checkpoint: CheckpointAck | None = None
-    checkpoint_at_s: float | None = None
     gpu_ratio: float | None = None
     """Recent fraction of its GPUs' time that it used, as it reports; None: it is not paced."""
     trouble: str | None = None
@@ -161,6 +160,33 @@ class Usage:
     """The same mean over the time of `Progress.window`."""
     gpu_memory_bytes: int | None = None
     """Sum over all of its GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Growth of a container's memory that will reach its limit if it goes on, as measured."""
+
+    grew_bytes: int
+    over_s: float
+    """The time in which it grew by that."""
+    limit_bytes: int
+    full_in_s: float
+    """Time to the limit, from `at_s` on."""
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """A container's memory. Fields shared with `MemoryFact` mean the same."""
+
+    working_set_bytes: int | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+    """Over all starts that were observed."""
+    limit_reached: bool = False
+    filling: Filling | None = None
+    """None: it does not fill up."""
 
 
 STOPPED_BY_COMMAND = "stopped by command; `dlsched submit --start` or a changed file lifts it"
@@ -255,6 +281,7 @@ class JobView:
     """Whether it can be put there and the operator allows it."""
     burst_cores: float | None = None
     usage: Usage = Usage()
+    memory: MemoryUse = MemoryUse()
     progress: Progress = Progress()
     attained_core_s: float = 0.0
     """Attained service: CPU time over all starts."""
@@ -286,8 +313,13 @@ class JobView:
     def may_idle(self) -> bool:
         """Whether it may use the idle class: a background job, or a training on CPUs, without a
         guaranteed floor."""
-        trains = isinstance(self.spec.target, AccuracyTarget) and not self.gpus
-        return self.can_idle and (self.spec.background or trains) and not self.spec.bounds.promised
+        behind = self.spec.background or self.trains_on_cpus
+        return self.can_idle and behind and not self.spec.bounds.promised
+
+    @property
+    def trains_on_cpus(self) -> bool:
+        """Whether it is a training that can run behind all other jobs."""
+        return isinstance(self.spec.target, AccuracyTarget) and not self.gpus
 
     @property
     def runs(self) -> bool:

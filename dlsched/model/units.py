@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SECONDS_MAX = 10 * 365 * 86_400.0
 BYTES_MAX = 1 << 50
@@ -120,6 +120,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def some_of(texts: Sequence[str], most: int = 3) -> str:
+    """The first few of them, and how many more there are: `a, b, c and 2 more`."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
 def shown(value: object) -> str:
     """A value as error lines quote it: escaped, on one line, at most 60 characters."""
     quoted = ascii(value) if isinstance(value, str) else str(value)
@@ -151,7 +157,8 @@ def _digits(number: float) -> str:
 
 
 def same_cores(a: float | None, b: float | None) -> bool:
-    """Equality within rounding (None: no ceiling): quotas are stored in us of a 100 ms period."""
+    """Equality within rounding (None: no ceiling): quotas are stored in us of a 100 ms period. It
+    holds for shares of GPU time too, whose steps are hundredths."""
     if a is None or b is None:
         return a is b
     return abs(a - b) < 1e-4

@@ -26,18 +26,20 @@ def node(grain_cores: float, proc: Path = PROC, around: Around = UNKNOWN) -> Nod
 
     `grain_cores` is the engine's, in which it keeps ceilings; `around` is what bounds containers.
     """
-    for line in _lines(proc / "meminfo"):
-        if line.startswith("MemTotal:"):
-            cpu = available_cpu(around)
-            return NodeFact(
-                cpu.cores,
-                int(line.split()[1]) * 1024,
-                grain_cores,
-                jobs_cores=cpu.jobs_cores,
-                bound_by=cpu.bound_by,
-                parts=tuple((names, str(quota)) for names, quota in around.parts),
-            )
-    return None
+    fields = (line.split() for line in _lines(proc / "meminfo"))
+    sizes = {one[0]: int(one[1]) * 1024 for one in fields if len(one) == 3 and one[1].isdigit()}
+    if "MemTotal:" not in sizes:
+        return None
+    cpu = available_cpu(around)
+    return NodeFact(
+        cpu.cores,
+        sizes["MemTotal:"],
+        grain_cores,
+        jobs_cores=cpu.jobs_cores,
+        bound_by=cpu.bound_by,
+        parts=tuple((names, str(quota)) for names, quota in around.parts),
+        memory_available_bytes=sizes.get("MemAvailable:"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

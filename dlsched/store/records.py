@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.errors import unexpected
 from dlsched.store.atomic import clear_unfinished, make_folder, remove, sync_folder, write_whole
 
 BROKEN = ".broken"
@@ -145,8 +144,6 @@ class Records(Generic[Record]):
             return  # removed meanwhile
         except OSError as error:
             self._set_aside(path, match[1], f"cannot be read ({error.strerror})")
-        except Exception as error:  # noqa: BLE001  one record never stops the others
-            self._set_aside(path, match[1], f"cannot be read ({unexpected(error)})")
         else:
             if self._name(record) == match[1]:
                 self._records = {**self._records, match[1]: record}

@@ -52,7 +52,7 @@ def client_of(path: Path) -> httpx2.Client:
 def answers(client: httpx2.Client, job: str) -> dict[str, httpx2.Response]:
     """Every answer that can be read, by its path, with what it has of that job."""
     found = {}
-    for route in build_app(FakeSource(), dict).routes:
+    for route in build_app(FakeSource()).routes:
         assert isinstance(route, Route)
         if "GET" in (route.methods or ()):
             path = route.path.replace("{name}", job).replace("{path:path}", "style.css")

@@ -20,7 +20,7 @@ from dlsched.model.facts import LogFact
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Lacks, Progress
 from tests.api.conftest import client_of, kept_port, serving
-from tests.status_source import FakeSource, example_report, job, report_of
+from tests.status_source import FakeSource, job, report_of
 
 pytestmark = pytest.mark.timed
 
@@ -92,18 +92,6 @@ def test_a_change_is_refused_where_one_reads(
     assert source.asked == []
 
 
-def test_metrics_are_for_those_who_may_read(
-    server: ApiServer, source: FakeSource, port: int
-) -> None:
-    for path in (server.status_path, server.control_path):
-        assert ask(path, "GET", "/metrics").status_code == 200
-    source.report = example_report()  # another cycle
-    answer = by_tcp(port, f"127.0.0.1:{port}", url="/metrics")
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert f'dlsched_api_connections{{address="127.0.0.1:{port}"}} 1.0'.encode() in answer
-    assert by_tcp(port, "evil.example", url="/metrics").startswith(b"HTTP/1.1 403")
-
-
 def test_only_the_control_socket_lists_other_programs_containers(
     server: ApiServer, source: FakeSource
 ) -> None:
@@ -111,12 +99,6 @@ def test_only_the_control_socket_lists_other_programs_containers(
     refused = ask(server.status_path, "GET", "/v1/containers")
     assert refused.status_code == 403
     assert "the list of other programs' containers is not for " in refused.json()["error"]
-
-
-def test_the_control_socket_reads_and_changes(server: ApiServer, source: FakeSource) -> None:
-    assert ask(server.control_path, "GET", "/v1/jobs").status_code == 200
-    assert ask(server.control_path, "POST", "/v1/jobs/queued/stop").status_code == 202
-    assert source.asked == [("stop", "queued")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 
 from dlsched.api import client
 from dlsched.api.client import Daemon
-from dlsched.config import settings_file
 from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.api.conftest import serving
 
@@ -23,32 +22,6 @@ pytestmark = pytest.mark.timed
 def test_nobody_answers(tmp_path: Path) -> None:
     path = tmp_path / "status.sock"
     with pytest.raises(DaemonUnavailable, match=f"no daemon answers on {path}; start it with"):
-        Daemon(tmp_path).jobs()
-
-
-def test_where_its_unit_is_installed_that_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "_UNITS", (tmp_path / "units",))
-    monkeypatch.setattr(settings_file, "RUN_DIR", tmp_path)
-
-    def line(run_dir: Path) -> str:
-        with pytest.raises(DaemonUnavailable) as caught:
-            Daemon(run_dir).jobs()
-        return str(caught.value)
-
-    assert line(tmp_path).endswith("; start it with `dlsched run`")
-    (tmp_path / "units").mkdir()
-    (tmp_path / "units" / "dlsched.service").touch()
-    assert line(tmp_path).endswith("; start it with `systemctl start dlsched`")
-    assert line(tmp_path / "units").endswith("; start it with `dlsched run`")
-
-
-def test_a_socket_left_by_a_dead_daemon_is_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "status.sock"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
-    with pytest.raises(DaemonUnavailable, match="no daemon answers"):
         Daemon(tmp_path).jobs()
 
 
@@ -107,12 +80,6 @@ def test_a_peer_that_is_no_daemon_is_one_line(
                 Daemon(tmp_path).jobs()
             assert "\n" not in str(caught.value)
         peer.join()
-
-
-def test_a_refusal_carries_the_daemons_line(tmp_path: Path) -> None:
-    with serving(tmp_path), pytest.raises(Refused, match="first cycle is not done") as no:
-        Daemon(tmp_path).jobs()
-    assert no.value.status == 503
 
 
 def test_a_job_name_is_quoted_whole(tmp_path: Path) -> None:

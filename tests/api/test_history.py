@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,9 @@ from dlsched.api.history import OneReading, asked_range, asked_usage
 from dlsched.api.history_schema import History
 from dlsched.api.reading import read
 from dlsched.api.server import ApiServer
-from dlsched.api.usage import usage_status
 from dlsched.api.usage_schema import UsageStatus
-from dlsched.control.cpu_account import CpuAccount
-from dlsched.model.errors import DaemonUnavailable, Refused
-from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves
+from dlsched.model.errors import Refused
+from dlsched.store.journal.history import Curves, Range, read_curves
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 from tests.texts import same_text
@@ -182,13 +179,6 @@ def test_a_journal_that_is_not_there_or_damaged_is_one_line(
     assert (status, text.startswith(f"{source.journal}: ")) == (503, True)
 
 
-def test_history_is_only_read(server: ApiServer, daemon: Daemon) -> None:
-    for endpoint, status in ((daemon._status, 403), (daemon._control, 405)):
-        with pytest.raises(Refused) as caught:
-            endpoint.ask("POST", "/v1/history")
-        assert caught.value.status == status
-
-
 class Held:
     """A source whose reading takes until it is let go, and notices when it is cancelled."""
 
@@ -283,25 +273,6 @@ def test_reading_that_takes_too_long_is_given_up(
     assert held.cancelled
 
 
-@pytest.mark.long
-def test_a_server_that_stops_ends_the_reading(
-    source: FakeSource, server: ApiServer, daemon: Daemon
-) -> None:
-    held = Held(source)
-
-    def ask() -> None:
-        with suppress(DaemonUnavailable, Refused):
-            asked(daemon, "")
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    assert held.begun.wait(60)
-    server.stop()
-    assert held.ended.wait(60)
-    assert held.cancelled
-    thread.join(60)
-
-
 # ---------------------------------------------------------------------- usage
 
 
@@ -341,13 +312,3 @@ def test_the_answer_is_strict_json_in_ascii(server: ApiServer, daemon: Daemon) -
     parts = b"".join(daemon._status.stream("GET", "/v1/history", 10.0))
     assert parts.isascii()
     json.loads(parts, parse_constant=pytest.fail)
-
-
-def test_those_who_used_least_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlsched.api.usage.ROWS_MAX", 2)
-    accounts = {(1000 + n, f"job-{n}"): CpuAccount(used=float(n)) for n in range(5)}
-    for by in ("user", "job"):
-        found = usage_status(CpuUsage(accounts, 1.0, 10.0, 10.0), by, 0.0, 60.0)  # type: ignore[arg-type]
-        assert [row.cpu.used_core_s for row in found.rows] == [4.0, 3.0, 3.0]
-        assert (found.rows[-1].name, found.rows[-1].jobs) == ("(3 others)", 3)
-        assert found.total.used_core_s == 10.0

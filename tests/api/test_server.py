@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,51 +24,11 @@ from tests.waiting import until
 pytestmark = pytest.mark.timed
 
 
-def test_it_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "dlsched"
-    with serving(folder):
-        assert Daemon(folder).about()["pid"] == 4711
-    assert list(folder.iterdir()) == []
-
-
 def answers(folder: Path) -> bool:
     try:
         return Daemon(folder).about()["pid"] == 4711
     except DaemonUnavailable:
         return False
-
-
-def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with serving(folder) as server:
-        server.keep()
-        assert answers(folder)
-        shutil.rmtree(folder)
-        assert not answers(folder)
-        server.keep()
-        until(lambda: answers(folder), "it answers")
-        assert server.problem is None
-        (folder / "control.sock").unlink()
-        server.keep()
-        until((folder / "control.sock").exists, "the socket is there")
-        until(lambda: answers(folder), "it answers")
-    assert list(folder.iterdir()) == []
-
-
-def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "AGAIN_S", 0.02)
-    folder = tmp_path / "run"
-    with serving(folder) as server:
-        shutil.rmtree(folder)
-        folder.write_text("in the way")
-        server.keep()
-        until(lambda: server.problem is not None, "a problem is reported")
-        assert str(server.problem).startswith("`ps`, `why` and `stop` get no answer: ")
-        folder.unlink()
-        until(lambda: answers(folder), "it answers")
-        assert server.problem is None
 
 
 def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -15,8 +14,10 @@ from dlsched.api.schema import (
     ForecastStatus,
     GpuHolderStatus,
     GpuStatus,
+    JobStatus,
     LogStatus,
     NodeStatus,
+    SidecarStatus,
     _shared,
 )
 from dlsched.api.status import discreet, job_status, node_status
@@ -27,12 +28,10 @@ from dlsched.estimate.effect import Effect
 from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.actions import Outcome
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.cycle import CycleReport
-from dlsched.model.decision import Decision
 from dlsched.model.facts import GpuFact, LatencySketch, LogFact
 from dlsched.model.forecast import Forecast
-from dlsched.model.spec import LatencyTarget, Limits
-from dlsched.model.state import GpuHolder, GpuView, NodeView, Progress, Snapshot
+from dlsched.model.spec import LatencyTarget
+from dlsched.model.state import GpuHolder, GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.store.journal.history import CpuUsage, Curves, Range
 from tests.status_source import NOW_S, example_report, foretold, job, report_of
 
@@ -132,7 +131,16 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
 @pytest.mark.parametrize(
     ("shown", "source", "names"),
     [
-        (LogStatus, LogFact, "lines matched example buffered"),
+        (JobStatus, LatencySketch, "errors"),
+        (JobStatus, Usage, "memory_bytes throttled_ratio"),
+        (JobStatus, Progress, "in_flight oldest_s"),
+        (
+            JobStatus,
+            JobView,
+            "name state reason tiers diverged memory blind idle starts attained_core_s",
+        ),
+        (SidecarStatus, Progress, "bad_lines refused trouble log hides_failures lacks wire"),
+        (LogStatus, LogFact, "lines matched example"),
         (ForecastStatus, Forecast, "tier kind needs_cores best lacks why"),
         (
             GpuHolderStatus,
@@ -182,15 +190,6 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
 )
 def test_what_is_published_by_its_name_alone(shown: type, source: type, names: str) -> None:
     assert " ".join(_shared(shown, source)) == names
-
-
-def test_a_policy_that_answers_nan_can_still_be_looked_at() -> None:
-    node = NodeView(1.0, 1.0, 1)
-    report = CycleReport(
-        snapshot=Snapshot(1, 0.0, node), policy="x", decision=Decision({"a": Limits(math.nan)})
-    )
-    shown = json.loads(json.dumps(as_json(report), allow_nan=False))
-    assert shown["decision"]["limits"]["a"]["cpu_cores"] == "nan"
 
 
 def test_a_time_that_has_passed_is_now_and_a_job_that_holds_nothing_has_no_outlook() -> None:

@@ -179,7 +179,7 @@ async def test_a_follower_whom_the_ring_has_overtaken_is_let_go() -> None:
 async def test_what_a_job_printed_is_not_in_the_stream() -> None:
     one = report(1)
     view = one.snapshot.jobs[0]
-    log = LogFact(lines=9, matched=0, example="'password hunter3'", buffered=False)
+    log = LogFact(lines=9, matched=0, example="'password hunter3'")
     quoted = replace(view, progress=replace(view.progress, log=log, refused="hunter3"))
     stream = started([replace(one, snapshot=replace(one.snapshot, jobs=(quoted,)))])
     messages = stream.messages("")
@@ -210,22 +210,6 @@ async def test_without_an_event_loop_the_last_reports_wait_for_one() -> None:
 
 
 # ---------------------------------------------------------------------- over real sockets
-
-
-def test_it_goes_on_where_the_sockets_had_to_be_made_again(
-    server: ApiServer, daemon: Daemon, source: FakeSource
-) -> None:
-    source.stream.publish(report(1))
-    messages = daemon.cycle_events("", follow=True)
-    assert [next(messages).id for _ in range(2)] == ["", "run1:1"]
-    server.control_path.unlink()
-    server.keep()
-    assert list(messages) == []
-    assert until(server.control_path.exists, "the control socket")
-    source.stream.publish(report(2, arrived=True))
-    again = daemon.cycle_events("run1:1", follow=True)
-    assert [next(again).id for _ in range(2)] == ["", "run1:2"]
-    again.close()  # type: ignore[attr-defined]
 
 
 def test_the_server_ends_its_streams_when_it_stops(

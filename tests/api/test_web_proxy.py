@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from dlsched.api import web_proxy
-from dlsched.api.server import CONNECTIONS_MAX, ApiServer
+from dlsched.api.server import ApiServer
 from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import Stream
 from dlsched.api.web_proxy import FORWARDED_MAX, WebProxy, WebServer
@@ -255,37 +255,6 @@ def test_streams_are_limited(web: Web, browser: httpx2.Client, source: FakeSourc
         status, line = refusal(browser.get("v1/about"))
         assert (status, line) == (503, f"{FORWARDED_MAX} requests are being answered already")
     until(lambda: browser.get("v1/about").status_code == 200, "an answer")
-
-
-def test_a_thousand_connections_reach_no_daemon_and_are_closed(web: Web, server: ApiServer) -> None:
-    with contextlib.ExitStack() as open_ones:
-        connections = [
-            open_ones.enter_context(socket.create_connection(("127.0.0.1", web.port)))
-            for _ in range(1000)
-        ]
-        until(
-            lambda: sum(closed(one) for one in connections) >= 1000 - CONNECTIONS_MAX,
-            "the others to be closed",
-        )
-        assert server._connections()[str(server.status_path)] == 0
-    until(lambda: answers(web), "an answer")
-
-
-def closed(connection: socket.socket) -> bool:
-    connection.setblocking(False)
-    try:
-        return connection.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionResetError:
-        return True
-
-
-def answers(web: Web) -> bool:
-    try:
-        return httpx2.get(f"{web.url}/", timeout=60).status_code == 403
-    except httpx2.TransportError:
-        return False
 
 
 def test_it_ends_with_open_streams_and_none_looks_complete(

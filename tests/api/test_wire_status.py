@@ -2,71 +2,67 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dlsched.api.status import target_of
 from dlsched.api.wire_status import measurements, wire_of
 from dlsched.model.facts import WireFact
 from dlsched.model.spec import LatencyTarget
 
 TARGET = LatencyTarget(0.05, 0.95)
-
-
-def text_of(fact: WireFact) -> str:
-    status = wire_of(fact, TARGET)
-    assert status is not None
-    return status.text
+IN_PART = (
+    "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there are "
+    "too many packets; 2 requests not measured: their packets were not captured whole, or "
+    "among the first ones of a TLS connection; 7 packets of the job's network not read, "
+    "for lack of room; 2.0 s not measured: dlsched's process that reads packets had ended; "
+    "25 % of the new connections cannot be measured: HTTP/2"
+)
 
 
 def test_nothing_is_measured_of_a_job_without_sockets() -> None:
     assert wire_of(None, TARGET) is None
 
 
-def test_ports_rate_protocols_and_callers_are_named() -> None:
-    fact = WireFact(
-        (8000,),
-        judges=True,
-        requests_per_s=18.04,
-        connections=(("http", 4),),
-        callers=(("gateway", 18.0),),
-    )
-    assert text_of(fact) == "port 8000, 18 requests a second in HTTP"
+@pytest.mark.parametrize(
+    ("fact", "text"),
+    [
+        (
+            WireFact((8000,), requests_per_s=18.04, connections=(("http", 4),)),
+            "port 8000, 18 requests a second in HTTP",
+        ),
+        (
+            WireFact(
+                (8000,),
+                one_of=4,
+                lost=2,
+                dropped=7,
+                missed_s=2.04,
+                connections=(("tls", 3),),
+                unmeasured=(("HTTP/2", 1),),
+            ),
+            IN_PART,
+        ),
+        (
+            WireFact((80,), partial="packets on eth1 cannot be read: no such device"),
+            "port 80, 0 requests a second; packets on eth1 cannot be read: no such device",
+        ),
+        (
+            WireFact(problem="the container listens on no TCP port"),
+            "not measured: the container listens on no TCP port",
+        ),
+    ],
+    ids=["all is measured", "a part", "one interface fails", "nothing"],
+)
+def test_what_is_measured_and_what_is_not(fact: WireFact, text: str) -> None:
     status = wire_of(fact, TARGET)
     assert status is not None
+    assert status.text == text
+
+
+def test_callers_are_named() -> None:
+    status = wire_of(WireFact((8000,), callers=(("gateway", 18.0),)), TARGET)
+    assert status is not None
     assert status.called_by == "gateway, 18 a second"
-
-
-def test_what_is_not_measured_is_said_with_the_reason() -> None:
-    fact = WireFact(
-        (8000,),
-        one_of=4,
-        lost=2,
-        dropped=7,
-        missed_s=2.04,
-        connections=(("tls", 3),),
-        unmeasured=(("HTTP/2", 1),),
-    )
-    assert text_of(fact) == (
-        "port 8000, 0 requests a second in TLS; one of 4 connections is measured: there "
-        "are too many packets; 2 requests not measured: their packets were not captured whole, or "
-        "among the first "
-        "ones of a TLS connection; 7 packets of the job's network not read, for lack of room; 2.0 "
-        "s not "
-        "measured: dlsched's process that reads packets had ended; 25 % of the new connections "
-        "cannot "
-        "be measured: HTTP/2"
-    )
-
-
-def test_an_interface_that_fails_is_named_beside_the_others() -> None:
-    fact = WireFact((80,), partial="packets on eth1 cannot be read: no such device")
-    assert (
-        text_of(fact)
-        == "port 80, 0 requests a second; packets on eth1 cannot be read: no such device"
-    )
-
-
-def test_a_problem_stands_alone() -> None:
-    fact = WireFact(problem="the container listens on no TCP port")
-    assert text_of(fact) == "not measured: the container listens on no TCP port"
 
 
 def test_a_contradiction_has_both_numbers() -> None:

@@ -129,13 +129,12 @@ def test_evaluations_are_gathered_over_cycles_once_each():
         {"a": 10.0},
         in_a_row=2,
     )["a"]
-    assert found.points == (first, second)
     assert found.tiers_s == (12.0, None)
     assert found.ended_s is None
 
 
 def test_work_is_read_between_two_cycles_in_proportion():
-    course = Course("a", 0.0, (), ((1.0, 0.5), (2.0, 2.5)), None, (None, None))
+    course = Course("a", 0.0, ((1.0, 0.5), (2.0, 2.5)), None, (None, None))
     assert course.work_core_s(0.2) == 0.5
     assert course.work_core_s(1.25) == pytest.approx(1.0)
     assert course.work_core_s(9.0) == 2.5

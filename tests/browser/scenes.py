@@ -12,7 +12,6 @@ from typing import Any
 
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.api.reading import as_json, read_part
-from dlsched.cluster.status import UnreadableStatus
 from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import from_latencies
@@ -137,11 +136,6 @@ def _cluster_old(_folder: Path) -> Scene:
     ended = replace(example(), manager="n2", written_at=written_ago(600.0))
     scene.source.cluster_status = replace(ended, nodes=(), jobs=(), queue=(), observed_at="")
     return scene
-
-
-class _UnreadableSource(FakeSource):
-    def cluster(self) -> ClusterStatus | None:
-        raise UnreadableStatus("cluster.json: not the status of a cluster")
 
 
 def _cluster_hostile(_folder: Path) -> Scene:
@@ -315,5 +309,4 @@ SCENES: Mapping[str, Callable[[Path], Scene]] = {
     "cluster-many": _cluster_many,
     "cluster-old": _cluster_old,
     "cluster-hostile": _cluster_hostile,
-    "cluster-unreadable": lambda _folder: _still(example_report(), _UnreadableSource),
 }

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.browser.conftest import Open, Serve
+from tests.browser.conftest import Open
 from tests.browser.driver import expect
 from tests.browser.scenes import MARKUP
 
@@ -82,24 +82,3 @@ def test_markup_of_another_host_is_text(visit: Open) -> None:
         one.shows(selector, MARKUP)
     assert one.page.locator("img").count() == 0
     assert one.page.locator("body").get_attribute("data-owned") is None
-
-
-def test_a_status_that_cannot_be_read_is_a_line(visit: Open) -> None:
-    one = visit("cluster-unreadable", allowed=("503",))
-    one.state("hosts", "unreadable")
-    one.shows("#hosts-trouble", "cluster.json: not the status of a cluster")
-
-
-def test_paused_nothing_moves(own: Serve, visit: Open) -> None:
-    one = visit(own("cluster"))
-    one.state("hosts", "4")
-    asked: list[str] = []
-    one.page.on("request", lambda request: asked.append(request.url))
-    with one.page.expect_request("**/v1/cluster"):
-        pass
-    one.press("p")
-    one.state("paused", "true")
-    one.page.wait_for_timeout(500)  # one that was under way
-    asked.clear()
-    one.page.wait_for_timeout(4000)
-    assert not [url for url in asked if url.endswith("/v1/cluster")]

@@ -85,26 +85,6 @@ def test_both_themes_and_a_change_redraws_the_charts(visit: Open, first: str, th
     assert (back == "rgb(14, 19, 27)") == (then == "dark")
 
 
-def test_the_theme_is_asked_once(opened: Open) -> None:
-    """Chromium drops the event of a change if `matches` was read just before: 0 of 60 events came
-    where each frame read it."""
-    one = opened("eight")
-    one.page.add_init_script("""
-        const asked = window.matchMedia.bind(window);
-        const matches = Object.getOwnPropertyDescriptor(MediaQueryList.prototype, "matches");
-        window.reads = 0;
-        window.matchMedia = (query) => Object.defineProperty(asked(query), "matches", {
-            get() { window.reads += 1; return matches.get.call(this); },
-        });
-    """)
-    one.go()
-    one.state("drawn", "light")
-    one.pause()
-    one.page.emulate_media(color_scheme="dark")
-    one.state("drawn", "dark")
-    assert one.page.evaluate("window.reads") == 1
-
-
 def test_keys(visit: Open) -> None:
     one = visit("eight", allowed=("503",))  # it has no journal
     names = one.page.locator("#jobs tbody th").all_inner_texts()
@@ -164,29 +144,6 @@ def test_a_job_is_pinned_to_the_top_by_key_and_by_its_star(visit: Open) -> None:
     one.press("t")
     one.page.mouse.move(5, 5)
     expect(names).to_have_text(by_rank)
-
-
-def test_what_else_is_kept_as_pins_harms_nothing(visit: Open) -> None:
-    one = visit("example")
-    for kept in ('{"a": 1}', "[1, null]", "[", '["gone"]'):
-        one.page.evaluate("(kept) => localStorage.setItem('dlsched.pins', kept)", kept)
-        one.page.reload()
-        one.state("first", "typo")
-    one.page.locator('tr[data-job="queued"] .pin').click()
-    one.state("first", "queued")
-    assert one.page.evaluate("localStorage.getItem('dlsched.pins')") == '["gone","queued"]'
-
-
-def test_without_a_store_of_the_browser_pins_last_until_the_page_is_closed(opened: Open) -> None:
-    one = opened("example")
-    refused = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('no'); }})"
-    one.page.add_init_script(refused)
-    one.go()
-    one.state("first", "typo")
-    one.page.locator('tr[data-job="queued"] .pin').click()
-    one.state("first", "queued")
-    one.page.reload()
-    one.state("first", "typo")
 
 
 def test_a_pause_holds_what_is_shown(visit: Open) -> None:
@@ -364,13 +321,6 @@ def test_the_line_of_the_shadow_policy_is_a_sum_or_the_end_of_a_layer(
     assert found == [one and pytest.approx(one) for one in line]
 
 
-def test_without_a_shadow_policy_there_are_no_long_dashes(visit: Open) -> None:
-    one = visit("eight")
-    one.shows("#limits-note", "dashed: used")
-    expect(one.page.locator("#limits-note")).not_to_contain_text("long dashes")
-    expect(one.page.locator("#limits-legend")).not_to_contain_text("shadow")
-
-
 def test_gpus_with_who_is_on_them(visit: Open) -> None:
     one = visit("gpus")
     rows = one.page.locator("#gpus tbody tr")
@@ -412,16 +362,6 @@ def test_two_hundred_jobs(visit: Open) -> None:
     one.shows("#limits-legend", "188 others")
     while ink(one.page, "#limits-chart")["drawn"] <= 20_000:
         one.page.wait_for_timeout(100)
-    kept = "job-198"  # neither of the worst nor of the largest
-    expect(one.page.locator("#ratio-legend")).not_to_contain_text(kept)
-    one.page.evaluate(f"localStorage.setItem('dlsched.pins', '[\"{kept}\"]')")
-    one.page.reload()
-    one.state("first", kept)
-    one.shows("#ratio-note", "the 5 worst, 1 pinned")
-    expect(one.page.locator("#ratio-legend .chip")).to_have_count(7)
-    for legend in ("#ratio-legend", "#limits-legend"):
-        one.shows(legend, kept)
-    one.shows("#limits-legend", "188 others")
     one.press("/")
     one.page.keyboard.type("job-19")
     expect(one.page.locator(JOBS)).to_have_count(10)

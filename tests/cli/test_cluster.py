@@ -17,8 +17,6 @@ from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.settings import Settings
 from dlsched.daemon import cluster as controller
 from dlsched.daemon import cluster_wiring
-from dlsched.daemon.cluster import ClusterParts
-from dlsched.model.errors import AlreadyRunning
 from dlsched.runtime.docker.engine import Engine
 from tests.cli.conftest import Program
 from tests.cluster_status import JOB, example, written_ago
@@ -77,13 +75,8 @@ def test_json_of_the_status_is_the_file(program: Program, folders: Path) -> None
 
 
 @pytest.mark.timed
-def test_ps_shows_the_cluster_the_same_way(program: Program, folders: Path) -> None:
-    assert program("ps", "--cluster").exit_code == 3
+def test_without_a_controller_there_is_no_status(program: Program, folders: Path) -> None:
     assert program("cluster", "status").exit_code == 3
-    done = show(program, folders, written_at=OLD)
-    assert program("ps", "--cluster").stdout == done.stdout
-    table = json.loads(program("ps", "--cluster", "--json").stdout)
-    assert [one["node"] for one in table["jobs"]] == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -192,28 +185,6 @@ def test_run_has_its_flags_before_the_settings(
     assert settings.state_dir == Path("/srv/s")
 
 
-@pytest.mark.timed
-def test_run_with_an_unknown_policy_ends_with_one_line(
-    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = ClusterParts("m1", MemoryStore([Member("m1")], leader="m1"), agents=None)  # type: ignore[arg-type]
-    monkeypatch.setattr(cluster_wiring, "connect", lambda settings, clock: parts)
-    given = ("--state-dir", str(folders / "state"), "--run-dir", str(folders / "run"))
-    done = program("cluster", "run", *given, "--policy", "ghost")
-    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert done.stderr.startswith("error: no policy 'ghost'; known are adaptive, ")
-
-
-def test_run_beside_another_controller_ends_with_3(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(settings: Settings, _: object) -> int:
-        raise AlreadyRunning("a controller of the cluster runs on this host")
-
-    monkeypatch.setattr(controller, "run", refused)
-    assert program("cluster", "run").exit_code == 3
-
-
 @pytest.mark.parametrize("words", [("run",), ("drain", "gpu-1"), ("undrain", "gpu-1"), ("pause",)])
 @pytest.mark.timed
 def test_where_no_engine_answers_commands_end_with_3(
@@ -223,17 +194,6 @@ def test_where_no_engine_answers_commands_end_with_3(
     done = program("cluster", *words, env={"DLSCHED_ENGINE_HOST": engine})
     assert done.exit_code == 3
     assert f"error: no answer from the Docker Engine at {engine}" in done.stderr
-
-
-@pytest.mark.timed
-def test_where_the_engine_is_no_manager_run_ends_with_1(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = {"Swarm": {"LocalNodeState": "inactive", "ControlAvailable": False, "NodeID": ""}}
-    monkeypatch.setattr(Engine, "exchange", lambda *_: info)
-    done = program("cluster", "run")
-    assert done.exit_code == 1
-    assert "error: this engine is not a manager of a swarm" in done.stderr
 
 
 @pytest.mark.timed
@@ -259,7 +219,6 @@ def test_the_doctor_on_a_worker_asks_with_the_certificates_of_the_engine(
     states = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
     assert states == {
         "swarm": "ok",
-        "restart": "warn",
         "agent": "warn",
         "tls": "fail",
         "nodes": "warn",

@@ -12,9 +12,7 @@ import pytest
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 from click.testing import CliRunner
 
-from dlsched.api.client import Daemon
 from dlsched.cli import completing, main
-from dlsched.model.errors import DaemonUnavailable
 from tests.status_source import FakeSource
 from tools.environment import ROOT
 
@@ -34,19 +32,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completing, "WITHIN_S", PATIENT_S)
 
 
-def suggested(line: str, shell: str = "bash") -> list[str]:
-    """What the shell gets to complete the last word of the line, in words."""
+def names(line: str) -> list[str]:
+    """What bash gets to complete the last word of the line."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    if shell == "fish":
-        words["COMP_CWORD"] = line.rpartition(" ")[2]
-    variables = {**words, "_DLSCHED_COMPLETE": f"{shell}_complete"}
+    variables = {**words, "_DLSCHED_COMPLETE": "bash_complete"}
     done = CliRunner().invoke(main, [], env=variables, prog_name="dlsched")
     assert (done.exit_code, done.stderr) == (0, "")
-    return done.stdout.split()
-
-
-def names(line: str) -> list[str]:
-    return [one.removeprefix("plain,") for one in suggested(line)]
+    return [one.removeprefix("plain,") for one in done.stdout.split()]
 
 
 @pytest.mark.parametrize("command", ["why", "logs", "stop"])
@@ -66,65 +58,23 @@ def test_names_of_adopted_containers_alone(
     assert names(f"dlsched {command} ") == ["asr"]
 
 
-@pytest.mark.parametrize(
-    ("shell", "lines"),
-    [
-        ("bash", ["plain,face-unlock"]),
-        ("zsh", ["plain", "face-unlock", "_"]),
-        ("fish", ["plain,face-unlock"]),
-    ],
-)
-def test_each_shells_own_form(daemon: FakeSource, shell: str, lines: list[str]) -> None:
-    assert suggested("dlsched why fa", shell)[: len(lines)] == lines
-
-
-@pytest.mark.parametrize("given", ["dlsched why --run-dir {} fa", "dlsched --run-dir {} why fa"])
 def test_the_daemon_that_the_line_names(
-    daemon: FakeSource, folders: Path, monkeypatch: pytest.MonkeyPatch, given: str
+    daemon: FakeSource, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLSCHED_RUN_DIR", str(folders / "nothing"))
     assert names("dlsched why fa") == []
-    assert names(given.format(folders / "run")) == ["face-unlock"]
+    assert names(f"dlsched why --run-dir {folders}/run fa") == ["face-unlock"]
 
 
 def test_silence_without_a_daemon(folders: Path) -> None:
-    assert suggested("dlsched why ") == []
+    assert names("dlsched why ") == []
 
 
-def test_silence_with_settings_that_cannot_be_read(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DLSCHED_RUN_DIR")
-    (folders / "broken.yaml").write_text("run_dir: [\n")
-    assert suggested(f"dlsched why --config {folders}/broken.yaml ") == []
-    assert suggested(f"dlsched why --config {folders}/absent.yaml ") == []
-
-
-def test_a_daemon_that_hangs_is_waited_for_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits_s: list[float] = []
-
-    def hung(_daemon: Daemon, read_s: float) -> None:
-        waits_s.append(read_s)
-        raise DaemonUnavailable("the daemon does not answer")
-
-    monkeypatch.setattr(Daemon, "jobs", hung)
-    assert suggested("dlsched why ") == []
-    assert waits_s == [PATIENT_S]
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["$(reboot)", "*"],
-        ["a b", "x\nplain,y", "abc\n"],
-    ],
-)
-def test_only_what_may_be_a_name_reaches_a_shell(
-    monkeypatch: pytest.MonkeyPatch, names: list[str]
-) -> None:
-    rows = [{"name": name, "source": "file"} for name in names]
+def test_only_what_may_be_a_name_reaches_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = ("$(reboot)", "*", "a b", "x\nplain,y", "abc\n")
+    rows = [{"name": name, "source": "file"} for name in hostile]
     monkeypatch.setattr("dlsched.api.client.Daemon.jobs", lambda *_: {"jobs": rows})
-    assert suggested("dlsched why ") == []
+    assert names("dlsched why ") == []
 
 
 @pytest.mark.process

@@ -86,17 +86,6 @@ def test_what_keeps_it_from_starting_is_one_line_each(program: Program, fake: Fa
     ]
 
 
-def test_wrong_settings_are_all_told_and_2(
-    program: Program, fake: FakeDaemon, tmp_path: Path
-) -> None:
-    file = tmp_path / "dlsched.yaml"
-    file.write_text("period: 0s\nnonsense: 1\n")
-    result = program("run", "-c", str(file), "--instance", "Not Valid")
-    assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 3
-    assert fake.settings == []
-
-
 def test_the_daemons_code_is_the_programs(program: Program, fake: FakeDaemon) -> None:
     fake.run.return_value = 7
     assert program("run").exit_code == 7

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from dlsched.cli import jobs
-from dlsched.model.facts import GpuFact
-from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.state import Ended, GpuView
+from dlsched.model.state import Ended
 from dlsched.store.jobs import ended_records
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
@@ -78,14 +73,6 @@ def test_check_reads_standard_input(program: Program) -> None:
     assert no_text.stderr == "<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n"
 
 
-def test_check_of_a_closed_standard_input(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "sys", SimpleNamespace(stdin=None))
-    result = program("check", "-")
-    assert (result.exit_code, result.stderr) == (2, "<stdin>: standard input is closed\n")
-
-
 @pytest.mark.parametrize(
     "words",
     [("check",), ("submit",), ("simulate", "-p", "fair"), ("run", "-c"), ("cluster", "run", "-c")],
@@ -109,17 +96,6 @@ def test_check_reads_what_a_shell_pipes_from_a_command(program: Program) -> None
     finally:
         os.close(out)
     assert (result.exit_code, result.stdout) == (0, f"/dev/fd/{out}: ok, job queued\n")
-
-
-@pytest.mark.parametrize("character", ["a", "ä"])
-@pytest.mark.parametrize("words", [("check",), ("run", "-c")])
-def test_a_file_that_is_too_long_is_one_line(
-    program: Program, tmp_path: Path, words: tuple[str, ...], character: str
-) -> None:
-    file = tmp_path / "long.yaml"
-    file.write_text(character * 300_000)
-    result = program(*words, str(file))
-    assert (result.exit_code, result.stderr) == (2, f"{file}: the file has more than 256 KiB\n")
 
 
 @pytest.mark.timed
@@ -188,70 +164,3 @@ def test_start_without_a_daemon_is_recorded_for_its_next_start(
     assert program("submit", "--start", str(right)).exit_code == 0
     asked = ended_records(folders / "state").of("queued")
     assert asked == Ended("queued", "", "stopped"), "its container may still have to be removed"
-
-
-THERE = "the node has 1: 1 Tesla T4 15 GiB"
-
-
-@pytest.fixture
-def greedy(tmp_path: Path) -> Path:
-    path = tmp_path / "greedy.yaml"
-    path.write_text(f"{RIGHT.replace('queued', 'greedy')}gpus:\n  count: 2\n")
-    return path
-
-
-@pytest.fixture
-def one_gpu(daemon: FakeSource) -> FakeSource:
-    """The daemon's node has one GPU."""
-    assert daemon.report is not None
-    snapshot = daemon.report.snapshot
-    gpu = GpuView(GpuFact("GPU-a", 0, "Tesla T4", 15 << 30))
-    snapshot = replace(snapshot, node=replace(snapshot.node, gpus=(gpu,)))
-    daemon.report = replace(daemon.report, snapshot=snapshot)
-    return daemon
-
-
-@pytest.mark.usefixtures("one_gpu")
-@pytest.mark.timed
-def test_more_gpus_than_the_node_has_are_refused(
-    program: Program, greedy: Path, folders: Path
-) -> None:
-    line = f"greedy.yaml:5:10: gpus.count: 2, {THERE}\n"
-    result = program("submit", str(greedy))
-    assert (result.exit_code, result.stderr) == (2, line)
-    assert list((folders / "jobs.d").iterdir()) == []
-    assert program("check", str(greedy)).exit_code == 0, "the node is not asked"
-    result = program("check", "--node", str(greedy))
-    assert (result.exit_code, result.stderr) == (2, f"{greedy.parent}/{line}")
-
-
-@pytest.mark.timed
-def test_without_a_daemon_nobody_knows_the_node(program: Program, greedy: Path) -> None:
-    assert program("submit", str(greedy)).exit_code == 0
-    assert program("check", "--node", str(greedy)).exit_code == 3
-
-
-@pytest.fixture
-def slow(daemon: FakeSource, tmp_path: Path) -> Path:
-    """The file of a job that the daemon's node brings to 64 ms at best."""
-    assert daemon.report is not None
-    outlook = Forecast(ForecastKind.IMPOSSIBLE, "latency", best=0.064)
-    daemon.report = replace(daemon.report, outlooks={"digits-vgg": (outlook,)})
-    path = tmp_path / "vgg.yaml"
-    path.write_text(RIGHT.replace("queued", "digits-vgg"))
-    return path
-
-
-@pytest.mark.timed
-def test_what_speaks_against_a_running_jobs_target_is_told_and_refuses_nothing(
-    program: Program, slow: Path, folders: Path
-) -> None:
-    doubt = "target.latency: 50 ms; the job reaches 64 ms at best as it runs now"
-    assert program("check", str(slow)).stderr == ""
-    checked = program("check", "--node", str(slow))
-    assert (checked.exit_code, checked.stderr) == (0, f"{slow}: {doubt}\n")
-    (told,) = json.loads(program("check", "--node", "-o", "json", str(slow)).stdout)
-    assert (told["problems"], told["doubts"]) == ([], [doubt])
-    put = program("submit", str(slow))
-    assert (put.exit_code, put.stderr) == (0, f"vgg.yaml: {doubt}\n")
-    assert (folders / "jobs.d" / "vgg.yaml").exists()

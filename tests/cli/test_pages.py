@@ -23,10 +23,22 @@ from dlsched.model.spec import (
     LatencyTarget,
     Limits,
 )
-from dlsched.model.state import Diverged, Idle, JobState, JobView, Lacks, Progress, Reached, Tiers
+from dlsched.model.state import (
+    Diverged,
+    Filling,
+    Idle,
+    JobState,
+    JobView,
+    Lacks,
+    MemoryUse,
+    Progress,
+    Reached,
+    Tiers,
+)
 from tests.cli.conftest import Program
 from tests.status_source import (
     CHANGE,
+    NOW_S,
     FakeSource,
     example_report,
     foretold,
@@ -54,11 +66,16 @@ def training(name: str, **more: object) -> JobView:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def failing(answers: int, errors: int) -> Progress:
+    """Answers in 20 ms beside so many failures."""
+    return Progress(recent=from_latencies([0.02] * answers, errors), as_of_s=999.5)
+
+
 def conditions() -> CycleReport:
     """A job in each condition, named by it."""
-    log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'", buffered=True)
+    log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'")
     refused = Progress(log=log, bad_lines=2, refused="latency_ms: 'fast': not a finite number")
-    matched = Progress(log=replace(log, matched=1, example=None, buffered=False))
+    matched = Progress(log=replace(log, matched=1, example=None))
     jobs = (
         training("learns"),
         training("delivered", tiers=DELIVERED),
@@ -79,6 +96,10 @@ def conditions() -> CycleReport:
         replace(job("unclear", progress=Progress(recent=WIDE)), blind=UNCLEAR),
         job("fast-bucket", target=LatencyTarget(0.2, 0.95), progress=Progress(recent=WIDE)),
         job("slow-bucket", progress=Progress(recent=SLOW)),
+        job("fails", progress=failing(20, 30)),
+        replace(job("fails-blind", progress=failing(20, 30)), blind="1 % of requests fail"),
+        job("fails-little", progress=failing(99, 1)),
+        job("hides-failures", progress=replace(failing(20, 0), hides_failures=True)),
         *(job(f"late-{number}", latency_s=one) for number, one in enumerate(LATENCIES_S)),
     )
     met, finish = Forecast(ForecastKind.MET, "deliver"), Forecast(ForecastKind.MET, "finish")
@@ -171,6 +192,15 @@ def late() -> CycleReport:
     return replace(report, snapshot=replace(report.snapshot, node=node))
 
 
+def filling() -> CycleReport:
+    """One whose memory fills up beside one without a limit, and one of which nothing is known."""
+    growth = Filling(1_290_000_000, 1800.0, 8 << 30, 540.0, NOW_S)
+    use = MemoryUse(7_550_000_000, 8 << 30, 7_600_000_000, 2, filling=growth)
+    fills = replace(job("fills", target=None), memory=use)
+    free = replace(job("free", target=None), memory=MemoryUse(300 << 20, None, 310 << 20, 0))
+    return report_of(fills, free, job("unread", target=None))
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -182,6 +212,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "gpus": moving,
     "short": short,
     "late": late,
+    "filling": filling,
     "unheard": unheard,
     "empty": empty,
 }
@@ -253,41 +284,3 @@ def test_the_foot_says_what_bounds_the_capacity() -> None:
     assert capacity(throttled_ratio=0.1).startswith(
         "capacity unknown: throttled from outside, at most 0.25 cores, "
     )
-
-
-def failing(answers: int, errors: int, **more: object) -> CycleReport:
-    """A service whose answers take 20 ms of 50 ms, beside so many failures."""
-    recent = replace(from_latencies([0.02] * answers), errors=errors)
-    return report_of(job("asr", progress=Progress(recent=recent, as_of_s=999.5, **more)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("blind", [None, "more than 1 % of the job's requests fail"])
-def test_quick_answers_are_late_while_most_requests_fail(
-    program: Program, daemon: FakeSource, blind: str | None
-) -> None:
-    report = failing(20, 30)
-    (asr,) = report.snapshot.jobs
-    snapshot = replace(report.snapshot, jobs=(replace(asr, blind=blind),))
-    daemon.report = replace(report, snapshot=snapshot)
-    (line,) = [
-        one for one in program("ps", env={"COLUMNS": "200"}).stdout.splitlines() if "asr" in one
-    ]
-    assert "p95 20.1 ms / 50 ms  LATE " in line
-    assert "60 % of requests fail, at most 1 % may" in line and "blind" not in line
-    why = program("why", "asr").stdout
-    assert "over 20 requests: LATE" in why and "60 % of requests fail, at most 1 % may" in why
-
-
-def test_few_failures_leave_a_target_met(program: Program, daemon: FakeSource) -> None:
-    daemon.report = failing(99, 1)
-    found = program("ps", env={"COLUMNS": "200"}).stdout
-    assert " OK " in found and "1 error" in found
-
-
-def test_why_says_once_that_failures_are_unknown(program: Program, daemon: FakeSource) -> None:
-    daemon.report = failing(20, 0, hides_failures=True)
-    assert (
-        program("why", "asr").stdout.count("failures unknown: the job's source does not say") == 1
-    )
-    daemon.report = failing(20, 0)
-    assert "failures unknown" not in program("why", "asr").stdout

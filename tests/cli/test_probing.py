@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.cli import probing
 from dlsched.cli.probing import _goal, _just_now, _proposal, _round_seconds
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
@@ -108,35 +107,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProbeOptions, Any]]:
     return calls
 
 
-@pytest.mark.parametrize("columns", ["80", "240"])
-def test_each_container_is_shown_with_what_adopts_it(
-    program: Program, asked: list[Any], columns: str
-) -> None:
-    result = program("probe", env={"COLUMNS": columns})
+def test_each_container_is_shown_with_what_adopts_it(program: Program, asked: list[Any]) -> None:
+    result = program("probe", env={"COLUMNS": "80"})
     assert (result.exit_code, result.stderr) == (0, "")
-    same_text(f"probe-{columns}", result.stdout)
-
-
-@pytest.mark.parametrize("columns", [60, 80, 100, 132])
-def test_it_fits_the_terminal_and_a_folded_command_is_still_one(
-    program: Program, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    long = replace(
-        SERVICE,
-        name="a-long-project-name-web-1",
-        image="registry.example.com:5000/team/a-service-with-a-name:v1.2.3-build9",
-        sources=("fastapi", "port=8123", "http_path=/actuator/prometheus", "where.path=/a b'c"),
-    )
-    refused = "port 8080: Connection refused; start it with --metrics.prometheus.addServicesLabels"
-    found = (long, replace(long, name="x", reading=None, unread=refused), TRAINING, OURS)
-    monkeypatch.setattr(package, "probe", lambda *_: found)
-    proposal = json.loads(program("probe", "--json").stdout)[0]["proposal"]
-    printed = program("probe", env={"COLUMNS": str(columns)}).stdout
-    assert max(map(len, printed.splitlines())) <= columns
-    begin = printed.index("  dlsched adopt a-long")
-    command = printed[begin : printed.index("\nx: ")]
-    assert command.count("\n") == command.count(" \\\n") > 0
-    assert shlex.split(command.replace("\\\n", "")) == shlex.split(proposal)
+    same_text("probe", result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +139,7 @@ def test_a_container_that_only_burns_cpu_is_proposed_as_background(
         (0, 0, "port 8000: 7 requests in 5.0 s, none answered yet", True),
         (2, 0, "port 8000: 7 requests in 5.0 s, 2 failed, 5 not answered yet", True),
         (7, 0, "port 8000: 7 requests in 5.0 s, 7 failed", False),
-        (0, 7, "-", False),
+        (0, 7, "", False),
     ],
 )
 def test_one_that_was_asked_and_has_not_answered_is_no_background_job(
@@ -222,27 +196,6 @@ def test_what_a_busy_host_just_meets_is_no_target() -> None:
     assert "--of first-byte --latency TIME" in _proposal(replace(streaming(800, 0.2), host=short))
     assert _proposal(replace(TIMED, host=HostUse(2.0, 4.0))) == _proposal(TIMED)
     assert _proposal(replace(TRAINING, host=short)) == _proposal(TRAINING)
-
-
-def test_watch_repeats_every_ten_seconds_until_interrupted(
-    program: Program, asked: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s = [100.0]
-
-    def sleep(seconds: float) -> None:
-        now_s[0] += seconds
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(probing, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(probing, "sleep", sleep)
-    once = program("probe").stdout
-    asked.clear()
-    result = program("probe", "--watch")
-    assert (result.exit_code, result.stderr) == (0, "")
-    # Into a pipe one below the other, without a byte that steers a terminal.
-    assert result.stdout == "\n".join([once] * 3)
-    assert now_s == [100.0 + 3 * probing.WATCH_S]
 
 
 def test_json_has_everything_and_the_proposal(program: Program, asked: list[Any]) -> None:
@@ -347,7 +300,7 @@ def test_without_the_right_to_ask_the_engine_it_says_who_has_it(
     monkeypatch.setattr(package, "probe", refused)
     result = program("probe", env={"DOCKER_HOST": f"unix://{socket}"})
     assert result.exit_code == 3
-    assert "Permission denied; run as root: only root may use the engine's socket" in result.stderr
+    assert f"Permission denied; run as root, or join the group of {socket}" in result.stderr
 
 
 def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:

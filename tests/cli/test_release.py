@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.limits import writer
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.runtime.originals import Original, Originals
 from dlsched.store.jobs import lock_state_dir

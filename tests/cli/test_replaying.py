@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.model.cycle import CycleReport
-from dlsched.model.spec import Limits
 from dlsched.simulation.trace import Recipe, generate
-from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program, recorded
-from tests.doubles import snapshot, view
 
 pytestmark = pytest.mark.timed
 
@@ -129,29 +123,3 @@ def test_a_policy_that_fails_is_said_and_counted(
     )
     assert "asked 3 times, failed 3" in result.stdout
     assert "\x1b" not in result.stdout
-
-
-@pytest.fixture
-def forged(folders: Path) -> Path:
-    """What no agent writes: lines in names, and no finite limit."""
-    path = folders / "forged.db"
-    journal = Journal(path)
-    for number in (1, 2):
-        seen = replace(snapshot(view("ab\x1b[2J\nFAKE", actual=1.0)), cycle=number)
-        limits = {"ab\x1b[2J\nFAKE": Limits(math.inf)}
-        journal.write(CycleReport(seen, "fair\nFAKE", limits=limits, wall_time="now\nFAKE"))
-    journal.flush()  # however long it takes: closing waits ten seconds
-    journal.close()
-    assert journal.lost_cycles == 0
-    return path
-
-
-def test_a_forged_name_forges_no_line(program: Program, forged: Path) -> None:
-    for words in (["--all"], ["--job", "web", "--to", "1"]):
-        result = program("replay", str(forged), "-p", "fair", *words)
-        assert not any(line.startswith("FAKE") for line in result.output.splitlines())
-        assert "\x1b" not in result.output
-        assert "ab FAKE" in result.output
-    result = program("replay", str(forged), "-p", "fair", "--all", "-o", "json")
-    told = json.loads(result.stdout, parse_constant=pytest.fail)
-    assert [row["done_cores"] for row in told["rows"]] == ["inf", "inf"]

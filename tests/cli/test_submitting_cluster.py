@@ -68,27 +68,11 @@ def test_a_file_goes_whole_into_the_managers_folder(
 ) -> None:
     file = written(tmp_path / "resnet.yaml", MOVABLE)
     done = program("submit", "--cluster", file)
-    assert (done.exit_code, done.stdout) == (0, f"{folder}/resnet.yaml\n")
-    assert (
-        done.stderr == "no controller has run on this host yet: systemctl start dlsched-cluster\n"
-    )
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{folder}/resnet.yaml\n", "")
     assert (folder / "resnet.yaml").read_text() == MOVABLE
     watched = SubmittedFolder(folder, store, "m1")
     assert [*watched.scan(0.0).submitted, *watched.scan(1.0).submitted] == ["resnet"]
     assert program("submit", "--cluster", file).exit_code == 0
-
-
-def test_a_job_that_will_not_be_moved_is_submitted_and_said(
-    program: Program, store: MemoryStore, folder: Path, tmp_path: Path
-) -> None:
-    text = MOVABLE + 'ports: ["8080:80"]\n'
-    done = program("submit", "--cluster", written(tmp_path / "web.yaml", text))
-    assert done.exit_code == 0
-    assert done.stderr.splitlines()[0] == (
-        "web.yaml: the job stays on its first node: the job publishes port 8080:80, whose address "
-        "would change"
-    )
-    assert (folder / "web.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.cluster.certificates import MANAGER, Certificates
-from dlsched.cluster.controller import ClusterController, ClusterPorts
+from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.model import Left, Move
@@ -60,8 +60,7 @@ class World:
     def start_controller(self) -> None:
         """A controller that knows nothing yet."""
         decider = ClusterDecider("test", self._policy)
-        ports = ClusterPorts(self.store, self, self, self.now_s)
-        self.controller = ClusterController("me", ports, decider)
+        self.controller = ClusterController("me", self.store, self, self, decider, self.now_s)
 
     def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
         self.confirmed[node] = placed

@@ -19,7 +19,7 @@ from dlsched.cluster.store import ClusterStore, StaleRecord, StoreError
 
 DIGEST = "0123456789abcdef" * 4
 RECORD = Record("resnet", RecordState.PLACED, "node-a", digest=DIGEST)
-SUBMISSION = Submission("resnet", "name: resnet\n", by="node-a", name="resnet.yaml", owner=1000)
+SUBMISSION = Submission("resnet", "name: resnet\n", by="node-a", name="resnet.yaml")
 Stores = tuple[ClusterStore, ClusterStore]
 """The same store, as two managers see it."""
 
@@ -90,7 +90,7 @@ class StoreContract:
         submission = replace(SUBMISSION, by=first)
         one.submit(submission)
         assert two.submissions() == {"resnet": submission}
-        changed = replace(submission, text="name: resnet\nweight: 2\n", owner=None)
+        changed = replace(submission, text="name: resnet\nweight: 2\n")
         one.submit(changed)
         with pytest.raises(StaleRecord, match=f"{first} has a job of that name"):
             two.submit(replace(SUBMISSION, by="node-b"))

@@ -37,13 +37,6 @@ def test_a_record_is_committed_before_its_order(empty: World) -> None:
     assert empty.written_when_ordered[0]["job"].on == "a"
 
 
-def test_an_order_is_sent_again_until_its_effect_shows(empty: World) -> None:
-    empty.want("job")
-    assert [empty.round() for _ in range(3)] == [[(Verb.ARRIVE, "a")]] * 3
-    empty.holdings["a"] = [Holding("job", 1, Phase.ARRIVING)]
-    assert empty.round() == []
-
-
 def test_a_request_for_a_report_confirms_what_is_placed_there(world: World) -> None:
     assert world.confirmed == {"a": {"job": 1}, "b": {}}
 
@@ -96,18 +89,6 @@ def test_a_file_that_changes_during_a_move_waits_for_its_end(restless: World) ->
         RecordState.LEAVING,
         "one",
     )
-
-
-def test_a_job_that_ended_is_placed_again_only_after_its_file_was_away(world: World) -> None:
-    world.holdings["a"] = [Holding("job", 1, Phase.ENDED, exit_code=0)]
-    world.round()
-    world.holdings["a"] = [Holding("job", 1, Phase.FENCED)]
-    assert world.round() == [] and world.records["job"].exit_code == 0
-    world.jobs = {}
-    world.round()
-    world.want("job")
-    assert world.round() == [(Verb.ARRIVE, "a")]
-    assert world.records["job"].epoch == 2
 
 
 def test_a_record_is_removed_a_day_after_its_job_is_gone(world: World) -> None:
@@ -292,22 +273,6 @@ def test_the_request_to_forget_a_node_that_has_left_the_swarm_comes_to_an_end(wo
     assert world.records["job"].on == "b"
     assert world.last.done == {request: "a is no longer a member, and no job needs it"}
     assert world.store.requests() == []
-
-
-def test_lost_records_come_back_from_the_nodes_once_all_have_answered(empty: World) -> None:
-    empty.want("job", "new")
-    empty.holdings["a"] = [Holding("job", 5, Phase.RUNNING, 100)]
-    b = empty.holdings.pop("b")
-    for _ in range(3):
-        assert empty.round() == []
-        assert empty.records == {}, "b may hold them, too"
-        assert "job has no record, but is on a: waiting for a report of b" in empty.last.alarms[0]
-    empty.holdings["b"] = b
-    assert empty.round() == []
-    assert (empty.records["job"].on, empty.records["job"].epoch) == ("a", 5)
-    assert (Verb.ARRIVE, "b") in empty.round()
-    assert empty.records["new"].epoch == 1
-    assert empty.last.alarms == []
 
 
 def test_a_node_that_stays_silent_does_not_hold_up_lost_records_for_ever(empty: World) -> None:

@@ -74,7 +74,7 @@ class Rounds:
             asked=True,
         )
         self.round(answer=answer)
-        self.moving = (Transit(JOB, self.record.on, move.target, self.now_s, self.now_s),)
+        self.moving = (Transit(JOB, self.record.on, move.target, self.now_s),)
         self.round()
 
     def leave(self, target: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 from dlsched.cluster.core.records import Submission
 from dlsched.cluster.store import Member, MemoryStore, NotStorable, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
-from dlsched.config.text import SIZE_MAX_BYTES
 
 
 class Manager:
@@ -83,9 +82,7 @@ RESNET = "name: resnet\nimage: lab/resnet\n"
 def test_a_file_is_submitted_changed_and_withdrawn(manager: Manager, store: Silent) -> None:
     manager.write("a.yaml", RESNET)
     assert manager.settle().submitted == ("resnet",)
-    assert store.submissions() == {
-        "resnet": Submission("resnet", RESNET, "m1", "a.yaml", os.geteuid())
-    }
+    assert store.submissions() == {"resnet": Submission("resnet", RESNET, "m1", "a.yaml")}
     assert manager.settle() == FolderReport()
     manager.write("a.yaml", RESNET + "weight: 2\n")
     assert manager.settle().submitted == ("resnet",)
@@ -177,7 +174,8 @@ def test_files_of_other_users_are_rejected(manager: Manager, store: Silent) -> N
     manager.write("alice/b.yaml", RESNET)
     os.chown(manager.folder / "alice", 4711, -1)
     report = manager.settle()
-    assert report.rejected == ("a.yaml: belongs to uid 4711, but only root's files are submitted",)
+    (line,) = report.rejected
+    assert line.startswith("a.yaml: belongs to uid 4711")
     assert store.submissions() == {}
 
 
@@ -201,10 +199,9 @@ def test_a_file_that_cannot_be_stored_keeps_no_other_back(manager: Manager, stor
 
 def test_jobs_come_with_their_file_and_are_parsed_once(store: Silent) -> None:
     jobs = SubmittedJobs(store)
-    store.submit(Submission("resnet", RESNET, "m1", "a.yaml", owner=7))
+    store.submit(Submission("resnet", RESNET, "m1", "a.yaml"))
     found = jobs.scan(5.0)["resnet"]
     assert (found.spec.container.image, found.text, found.arrived_s) == ("lab/resnet", RESNET, 5.0)
-    assert found.spec.owner == 7
     assert jobs.scan(6.0)["resnet"] is found
     store.submit(Submission("resnet", RESNET + "weight: 2\n", "m1", "a.yaml"))
     assert jobs.scan(7.0)["resnet"].spec.weight == 2
@@ -222,7 +219,6 @@ def test_jobs_come_with_their_file_and_are_parsed_once(store: Silent) -> None:
             "m1:a.yaml: the file names the job 'vgg', but was submitted as resnet",
         ),
         (RESNET + "env_file: [/etc/shadow]\n", "m1:a.yaml:3:12: env_file[0]: '/etc/shadow' cannot"),
-        (RESNET + "#" * SIZE_MAX_BYTES, "m1:a.yaml: more than "),
         ("name: \x1b[2J\n", "m1:a.yaml:"),
     ],
 )

@@ -165,6 +165,7 @@ def test_targets(more: str, target: object) -> None:
          Logging("json-file", (("max-size", "1m"),))),
         ("logging: {driver: json-file}", "logging", Logging()),
         ("pull_policy: never", "pull_policy", "never"),
+        ("threads: own", "threads", "own"),
     ],
 )  # fmt: skip
 def test_container_keys(more: str, field: str, value: object) -> None:
@@ -204,29 +205,23 @@ def test_checkpoint_and_stop() -> None:
 SHARED = "volumes: [nfs:/c]\ncheckpoint: {signal: USR1, path: /c, shared: true}"
 
 
-def test_what_becomes_of_it_when_its_node_is_down() -> None:
-    assert parsed().failover == "wait"
-    spec = parsed(f"{SHARED}\nfailover: restart\n")
-    assert spec.failover == "restart"
-    assert spec.container_digest == parsed(f"{SHARED}\n").container_digest
-    assert spec.digest != parsed(f"{SHARED}\n").digest
-    assert parsed("failover: wait\n").digest == parsed().digest
-
-
-def test_the_nodes_on_which_a_cluster_may_place_it() -> None:
-    assert parsed().nodes == ()
-    spec = parsed("nodes: {data: imagenet, host: gpu-1}\n")
-    assert spec.nodes == (("data", "imagenet"), ("host", "gpu-1"))
-    assert parsed("nodes: [data=imagenet, host=gpu-1]\n").nodes == spec.nodes
-    assert spec.digest == parsed().digest, "a finished job does not run again for it"
-
-
-@pytest.mark.parametrize("volume", ["/mnt/nfs:/data", "nfs:/data"])
-def test_a_checkpoint_in_shared_storage(volume: str) -> None:
-    more = f"volumes: [{volume}]\ncheckpoint: {{signal: USR1, path: /data/c, shared: true}}\n"
-    spec = parsed(more)
-    assert spec.checkpoint == Checkpoint("SIGUSR1", 60.0, "/data/c", shared=True)
-    assert spec.digest != parsed(more.replace(", shared: true", "")).digest
+@pytest.mark.parametrize(
+    ("more", "field", "value"),
+    [
+        ("", "failover", "wait"),
+        ("nodes: {host: gpu-1, data: x}", "nodes", (("data", "x"), ("host", "gpu-1"))),
+        ("nodes: [data=x, host=gpu-1]", "nodes", (("data", "x"), ("host", "gpu-1"))),
+        ("background: true", "background", True),
+        (
+            "volumes: [nfs:/c]\ncheckpoint: {signal: USR1, path: /c/d, shared: true}",
+            "checkpoint",
+            Checkpoint("SIGUSR1", 60.0, "/c/d", shared=True),
+        ),
+        (f"{SHARED}\nfailover: restart", "failover", "restart"),
+    ],
+)
+def test_job_keys(more: str, field: str, value: object) -> None:
+    assert getattr(parsed(more), field) == value
 
 
 # ------------------------------------------------------------------------------ what is wrong
@@ -372,6 +367,15 @@ def test_a_checkpoint_in_shared_storage(volume: str) -> None:
             f"{SHARED.replace(', shared: true', '')}\nfailover: restart",
             "job.yaml:5:11: failover: restart needs a checkpoint with shared: true",
         ),
+        ("threads: 4", "threads: 4 is not one of fit, own"),
+        (
+            "background: true\ntarget: {latency: 50ms}",
+            "background: a background job cannot have a target: leave out either `background` or",
+        ),
+        (
+            "background: true\ngpus: {count: 1, share: 0.5}",
+            "background: a background job cannot have a share of a GPU's time",
+        ),
         ("zzz: x", "zzz: unknown key; known here: background, cap_drop, checkpoint"),
         ("cpus: {floor: 1}", "cpus.floor: unknown key; known here: max, min"),
         ("env_file: x.env", "env_file: 'x.env' cannot be read here"),
@@ -499,79 +503,36 @@ def test_what_is_wrong_with_an_env_file_is_said_at_its_name(tmp_path: Path) -> N
 # ------------------------------------------------------------------------------------ digests
 
 
-def test_only_what_needs_a_new_container_changes_its_digest() -> None:
-    before = parse_spec(DESIGNED, "f")
-    live = parse_spec(DESIGNED.replace("50ms", "60ms").replace("max: 2", "max: 1"), "f")
-    other = parse_spec(DESIGNED.replace("--model", "--other"), "f")
-    stop = parse_spec(DESIGNED.replace("30s", "31s"), "f")
-    assert live.container_digest == stop.container_digest == before.container_digest
-    assert len({before.digest, live.digest, other.digest, stop.digest}) == 4
-    assert other.container_digest != before.container_digest
-
-
-def test_a_job_goes_into_the_background_without_a_new_container() -> None:
-    before, behind = parsed(""), parsed("background: true\n")
-    assert (before.background, behind.background) == (False, True)
-    assert behind.container_digest == before.container_digest
-    assert behind.digest != before.digest
-    assert before.digest == parsed("background: false\n").digest
-
-
-def test_threads_of_its_own_need_a_new_container_and_the_default_changes_no_digest() -> None:
-    before, fit, own = parsed(""), parsed("threads: fit\n"), parsed("threads: own\n")
-    assert (fit.container.threads, own.container.threads) == ("fit", "own")
-    assert (fit.digest, fit.container_digest) == (before.digest, before.container_digest)
-    assert own.container_digest != before.container_digest
-    with pytest.raises(SpecError) as caught:
-        parsed("threads: 4\n")
-    (problem,) = caught.value.problems
-    assert (problem.path, problem.what) == ("threads", "4 is not one of fit, own")
-
-
 @pytest.mark.parametrize(
-    ("more", "line"),
+    ("before", "after", "new_job", "new_container"),
     [
-        (
-            "target: {latency: 50ms}",
-            "a background job cannot have a target: leave out either `background` or `target`",
-        ),
-        (
-            "gpus: {count: 1, share: 0.5}",
-            (
-                "a background job cannot have a share of a GPU's time: leave out either "
-                "`background` or `gpus.share`"
-            ),
-        ),
+        ("target: {latency: 50ms}", "target: {latency: 60ms}", True, False),
+        ("cpus: {max: 2}", "cpus: {max: 1}", True, False),
+        ("stop: {grace: 30s}", "stop: {grace: 31s}", True, False),
+        ("", "background: true", True, False),
+        (SHARED, f"{SHARED}\nfailover: restart", True, False),
+        (SHARED.replace(", shared: true", ""), SHARED, True, False),
+        ("gpus: {count: 1, share: 0.5}", "gpus: {count: 1, share: {max: 0.9}}", True, False),
+        ("command: a", "command: b", True, True),
+        ("", "threads: own", True, True),
+        ("gpus: 1", "gpus: 2", True, True),
+        ("gpus: 1", "gpus: {count: 1, memory: 8GiB}", True, True),
+        ("gpus: 1", "gpus: {count: 1, model: A100}", True, True),
+        ("", "nodes: {host: gpu-1}", False, False),
+        ("", "background: false", False, False),
+        ("", "failover: wait", False, False),
+        ("", "threads: fit", False, False),
+        ("gpus: 1", "gpus: {count: 1, share: 1}", False, False),
+        ("memory: 1GiB", "# a note\nmemory: 1024MiB", False, False),
+        ("environment: {A: b}", "environment: [A=b]", False, False),
     ],
 )
-def test_a_background_job_asks_for_nothing_of_others(more: str, line: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parsed(f"background: true\n{more}\n")
-    (problem,) = caught.value.problems
-    assert (problem.path, problem.what) == ("background", line)
-
-
-def test_a_share_of_gpus_changes_live_and_the_gpus_themselves_do_not() -> None:
-    def digests(gpus: str) -> tuple[str, str]:
-        spec = parse_spec(DESIGNED.replace("gpus: 1", f"gpus: {gpus}"), "f")
-        return spec.container_digest, spec.digest
-
-    before = digests("{count: 1, share: 0.5}")
-    live = digests("{count: 1, share: {min: 0.4, max: 0.9}}")
-    assert live[0] == before[0]
-    assert live[1] != before[1]
-    assert digests("1") == digests("{count: 1, share: 1}")
-    anew = ("2", "{count: 1, memory: 8GiB}", "{count: 1, memory: 9GiB}", "{count: 1, model: A100}")
-    assert len({before[0], *(digests(gpus)[0] for gpus in anew)}) == 5
-
-
-def test_what_means_the_same_has_the_same_digest() -> None:
-    before = parse_spec(DESIGNED, "f")
-    again = parse_spec(
-        "# a note\n" + DESIGNED.replace("1GiB", "1024MiB").replace("30s", "0.5m"), "g"
-    )
-    listed = parse_spec(DESIGNED.replace("{MODEL: mobilenet}", "[MODEL=mobilenet]"), "g")
-    assert before.digest == again.digest == listed.digest
+def test_a_digest_changes_with_what_makes_another_job_or_container(
+    before: str, after: str, new_job: bool, new_container: bool
+) -> None:
+    one, other = parsed(before), parsed(after)
+    assert (one.digest != other.digest) is new_job
+    assert (one.container_digest != other.container_digest) is new_container
 
 
 def test_a_floor_that_is_asked_for_is_a_promise_however_small() -> None:
@@ -689,7 +650,7 @@ def test_an_env_file_that_one_would_wait_for_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     os.mkfifo(tmp_path / "like-proc-kmsg")  # which says that it is a regular file
-    monkeypatch.setattr("dlsched.config.job.stat.S_ISREG", lambda mode: True)
+    monkeypatch.setattr("dlsched.config.text.stat.S_ISREG", lambda mode: True)
     writer = os.open(tmp_path / "like-proc-kmsg", os.O_RDWR)
     try:
         assert env_file_reader(tmp_path)("like-proc-kmsg") == ""

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.config import settings_file
-from dlsched.config.setting_values import TlsFiles
 from dlsched.config.settings import (
     ClusterSettings,
     DeliverHook,
@@ -20,6 +19,7 @@ from dlsched.config.settings import (
     Log,
     Reserve,
     Settings,
+    TlsFiles,
     load_settings,
     setting_places,
     variable_name,
@@ -163,13 +163,16 @@ def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.Monke
         ("cluster: {listen: 10.0.0.256:80}", "1:19: cluster.listen: '10.0.0.256:80' is not ADD"),
         ("cluster: {listen: '[1.2.3.4]:80'}", "1:19: cluster.listen: '[1.2.3.4]:80' is not ADD"),
         ("cluster: {listen: 10.0.0.1:65536}", "1:19: cluster.listen: '10.0.0.1:65536' is not A"),
-        ("cluster: {tls: /a}", "1:16: cluster.tls: '/a' is given where a mapping with ca"),
+        ("cluster: {tls: /a}", "1:16: cluster.tls: '/a' is given where a mapping is"),
         (
             "cluster: {tls: {ca: /a, cert: /b}}",
-            "1:16: cluster.tls: key is missing: ca, cert and key",
+            "1:16: cluster.tls.key: is required, but missing",
         ),
-        ("cluster: {tls: {cacert: /a}}", "1:16: cluster.tls: 'cacert' is not a key here"),
-        ("cluster: {tls: {ca: a, cert: /b, key: /c}}", "1:16: cluster.tls: 'a' is not an abso"),
+        (
+            "cluster: {tls: {ca: /a, cert: /b, key: /c, cacert: /d}}",
+            "1:44: cluster.tls.cacert: unknown key; did you mean",
+        ),
+        ("cluster: {tls: {ca: a, cert: /b, key: /c}}", "1:21: cluster.tls.ca: 'a' is not an abso"),
         ("cluster: {enable: true}", "1:11: cluster.enable: unknown key; did you mean"),
         ("cluster: {checkpoint_max: 1}", "1:27: cluster.checkpoint_max: "),
         ("capacity: all", "1:11: capacity: 'all' is not threads, cores or a number of cores"),

@@ -143,4 +143,4 @@ def test_without_a_daemon_one_line_says_how_to_start_it(
     assert ran.code == 3
     (line,) = ran.lines
     assert line.startswith("error: no daemon answers on /run/dlsched/")
-    assert line.endswith("start it with `dlsched run`")
+    assert line.endswith("or `dlsched run`")

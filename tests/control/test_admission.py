@@ -31,7 +31,9 @@ def test_what_fits_is_admitted():
 def test_memory_that_is_promised_is_not_promised_twice():
     verdicts = admit([sized("a", 600), sized("b", 600)], [], NODE, 8)
     assert verdicts["a"].admitted
-    assert verdicts["b"].reason == "needs 600 MiB of memory, 424 MiB is not promised to other jobs"
+    assert (
+        verdicts["b"].reason == "needs 600 MiB of memory, jobs of the node have 600 MiB of 1024 MiB"
+    )
 
 
 def test_a_small_job_does_not_overtake_a_large_one_that_waits():
@@ -42,17 +44,22 @@ def test_a_small_job_does_not_overtake_a_large_one_that_waits():
 
 def test_a_job_that_never_fits_says_so_and_holds_back_nobody():
     verdicts = admit([sized("huge", 4096), sized("wide", 0, 3.0), sized("b")], [], NODE, 8)
-    assert verdicts["huge"].reason == "can never start: needs 4096 MiB, the node has 1024 MiB"
+    assert verdicts["huge"].reason == (
+        "can never start: needs 4096 MiB of memory, jobs of the node have 0 MiB of 1024 MiB"
+    )
     assert (
         verdicts["wide"].reason
-        == "can never start: the job's floor is 3.00 cores, the node has 2.00"
+        == "can never start: the job's floor is 3.00 cores, floors of the node take 0.00 of 2.00"
     )
     assert verdicts["b"].admitted
 
 
 def test_floors_must_fit_beside_the_others():
     verdicts = admit([sized("a", 0, 0.8)], [sized("c", 0, 1.5)], NODE, 8)
-    assert verdicts["a"].reason == "the job's floor is 0.80 cores, other jobs' floors leave 0.50"
+    assert (
+        verdicts["a"].reason
+        == "the job's floor is 0.80 cores, floors of the node take 1.50 of 2.00"
+    )
 
 
 def test_floors_that_fill_the_node_all_fit_whatever_their_sum_is_rounded_to():
@@ -66,13 +73,16 @@ def test_floors_count_as_the_engine_keeps_them():
     jobs = [sized(name, 0, 1.125) for name in "abcd"]
     verdicts = admit(jobs, [], node, 8)
     assert verdicts["c"].admitted
-    assert verdicts["d"].reason == "the job's floor is 1.13 cores, other jobs' floors leave 1.11"
+    assert (
+        verdicts["d"].reason
+        == "the job's floor is 1.13 cores, floors of the node take 3.39 of 4.50"
+    )
 
 
 def test_max_jobs_counts_those_present():
     verdicts = admit([sized("a"), sized("b")], [sized("c")], NODE, 2)
     assert verdicts["a"].admitted
-    assert verdicts["b"].reason == "2 jobs are present, max_jobs is 2"
+    assert verdicts["b"].reason == "the node has 2 jobs, at most 2 are allowed"
 
 
 # ------------------------------------------------------------------------------- owners
@@ -93,13 +103,10 @@ def owned(name: str, owner: int | None, memory_mib: int = 0, floor: float = 0.1,
 @pytest.mark.parametrize(("third", "more", "reason"), [
     (owned("c", ALICE), {}, "uid 1001 has 2 jobs, at most 2 are allowed"),
     (owned("c", ALICE, 300), {"jobs": 9, "memory_bytes": 400 * 2**20},
-     "needs 300 MiB of memory, uid 1001 has 200 MiB of at most 400 MiB"),
+     "needs 300 MiB of memory, jobs of uid 1001 have 200 MiB of 400 MiB"),
     (owned("c", ALICE, 0, 0.9), {"jobs": 9, "cpu_cores": 1.0},
-     "the job's floor is 0.90 cores, floors of uid 1001 take 0.20 of at most 1.00"),
-    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0}, (
-        "needs 1 GPUs, uid 1001 has 0 of at most "
-        "0"
-    )),
+     "the job's floor is 0.90 cores, floors of uid 1001 take 0.20 of 1.00"),
+    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0}, "needs 1 GPUs, uid 1001 has 0 of 0"),
 ])  # fmt: skip
 def test_an_owners_ceilings_make_a_job_wait_and_hold_back_nobody_else(third, more, reason):
     present = [owned("a", ALICE, 100), owned("b", ALICE, 100)]
@@ -131,11 +138,6 @@ def test_the_operators_job_that_waits_holds_back_everybody():
 # ------------------------------------------------------------------------------- weight and age
 
 
-def test_equal_weights_queue_in_order_of_arrival():
-    arrivals = (0.0, 1.0, 1.5, 4000.0)
-    assert sorted(arrivals, key=lambda at_s: rank_s(1.0, at_s)) == list(arrivals)
-
-
 def test_twice_the_weight_is_worth_ten_minutes():
     assert rank_s(2.0, 599.0) < rank_s(1.0, 0.0) < rank_s(2.0, 601.0)
 
@@ -150,10 +152,6 @@ def test_only_what_comes_soon_after_a_job_can_pass_it_whatever_the_weights(weigh
 
 ALONE = gpu_spec("alone")
 HELD = GpuQueue(NODE, [Holder(gpu_spec("holder"), ("GPU-0",))])
-
-
-def test_who_gets_gpus_is_told_which():
-    assert admit([ALONE], [], NODE, 8)["alone"].gpus == ("GPU-0",)
 
 
 def test_one_that_waits_for_gpus_alone_holds_back_none_that_needs_none():
@@ -171,11 +169,3 @@ def test_one_that_waits_for_memory_takes_no_gpu():
     verdicts = admit([greedy, ALONE], [sized("x", 500)], NODE, 8)
     assert verdicts["greedy"].gpus == ()
     assert verdicts["alone"].reason == "waits behind greedy"
-
-
-def test_more_gpus_than_exist_never_start_and_hold_back_nobody():
-    verdicts = admit([gpu_spec("four", 4), ALONE], [], NODE, 8)
-    assert verdicts["four"].reason == (
-        "can never start: asks for 4 GPUs, the node has 1: 1 NVIDIA T4 16 GiB"
-    )
-    assert verdicts["alone"].admitted

@@ -82,21 +82,10 @@ def test_a_promised_minimum_is_kept_for_it(policy: str) -> None:
         assert sum(cores for cores in given if cores is not None) <= 3.0
 
 
-def test_its_own_ceiling_holds() -> None:
-    seen = snapshot(*others(), background(ceiling_cores=0.5))
-    done = actions("fair", seen)["hog"]
-    assert isinstance(done, Resize) and done.limits == Limits(0.5)
-
-
 def test_policy_none_leaves_it_as_all_others() -> None:
     answer = Decider(NamedPolicy("none", load("none"))).ask(seen := snapshot(background()))
     approved = guard(State(seen), answer, GuardOptions())
     assert plan(State(seen), answer, approved, GuardOptions()) == ()
-
-
-def test_alone_on_a_node_it_still_has_the_least_weight() -> None:
-    done = actions("adaptive", snapshot(background()))["hog"]
-    assert isinstance(done, Resize) and done.cpu_shares == LEAST_SHARES
 
 
 @pytest.mark.parametrize("policy", ["fair", "adaptive"])

@@ -14,16 +14,15 @@ from dlsched.control.decider import (
     NamedPolicy,
     ShadowDecider,
 )
-from dlsched.control.guards import GuardOptions, guard_limits
+from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.state import State
 from dlsched.model.cycle import Shadow
 from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Bounds, JobSpec, Limits
-from dlsched.model.state import GpuView, JobState, JobView, Snapshot
-from dlsched.policies.registry import load
+from dlsched.model.spec import JobSpec, Limits
+from dlsched.model.state import JobState, Snapshot
 from dlsched.store.memory import memory_size_check
-from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
+from tests.doubles import decide, snapshot, view
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,6 @@ def at(passed_s: float, *jobs: Any, wakes: tuple[str, ...] = ()) -> Snapshot:
     return replace(snapshot(*(jobs or (view("a"),))), now_s=100.0 + passed_s, wakes=wakes)
 
 
-class Heedless(Counting):
-    traits: ClassVar[PolicyTraits] = PolicyTraits(heeds_progress=False)
-
-
 def decider(*answers: Decision | Exception) -> Decider:
     return Decider(NamedPolicy("counting", Counting(*answers)))
 
@@ -87,36 +82,6 @@ def test_its_memory_is_its_own_last_one() -> None:
     assert one.ask(at(3.0)).decision == replace(decide(a=0.7), memory=Count(3))
     one.use(NamedPolicy("another", Counting(decide(a=0.7))))
     assert one.ask(at(4.0)).decision == replace(decide(a=0.7), memory=Count(1))
-
-
-def test_plain_docker_leaves_adopted_containers_as_they_are() -> None:
-    assert Decider(NamedPolicy("none", load("none"))).ask(at(0.0)).traits.observes_only
-    one = decider(ValueError("broken"))
-    observes = [one.ask(at(0.0)).traits.observes_only for _ in range(FAILURES_UNTIL_PLAIN)]
-    assert observes == [False, False, True], "the policy has failed for good"
-
-
-def test_a_policy_heeds_progress_unless_it_says_otherwise_or_is_not_asked_any_more() -> None:
-    one = decider(ValueError("broken"))
-    heeds = [one.ask(at(0.0)).traits.heeds_progress for _ in range(FAILURES_UNTIL_PLAIN)]
-    assert heeds == [True, True, False], "plain Docker knows no progress"
-    one.use(NamedPolicy("heedless", Heedless(decide(a=0.5))))
-    assert not one.ask(at(1.0)).traits.heeds_progress
-    one.use(NamedPolicy("counting", Counting(decide(a=0.5))))
-    assert one.ask(at(2.0)).traits.heeds_progress
-
-
-def test_an_onlooker_gives_the_blind_their_share_too() -> None:
-    blind = replace(view("a"), blind="no report for 1 min")
-    heeding, heedless = onlooker(decide(a=0.5)), onlooker(decide(a=0.5), kind=Heedless)
-    assert looked(heeding, at(0.0, blind), GuardOptions()).limits == {"a": Limits(4.0)}
-    assert looked(heedless, at(0.0, blind), GuardOptions()).limits == {"a": Limits(0.5)}
-
-
-def test_reasons_hold_until_the_next_decision() -> None:
-    one = decider(Decision(why={"a": "late"}, next_s=10.0))
-    one.ask(at(1.0))
-    assert one.ask(at(2.0)).why == {"a": "late"}
 
 
 def test_weights_hold_through_a_failure_and_what_can_be_expected_does_not() -> None:
@@ -158,7 +123,8 @@ def test_a_failure_is_told_and_the_third_in_a_row_ends_in_plain_docker(bad: Any)
     for now_s in (5.0, 6.0, 7.0):
         answer = one.ask(at(now_s))
         assert answer.decision is None
-    assert (answer.failure.final, answer.traits.reserves) == (True, False)
+    assert answer.failure.final
+    assert answer.traits == PolicyTraits(heeds_progress=False, observes_only=True), "plain Docker"
     assert (one.asks, one.failures) == (7, 5)
     answer = one.ask(at(8.0))
     assert (answer.failure.error, answer.failure.in_a_row) == (None, FAILURES_UNTIL_PLAIN)
@@ -213,34 +179,6 @@ def test_a_container_that_starts_again_is_nobodys_decision_yet() -> None:
     assert looked(one, at(3.0, view("a", 2.0)), GuardOptions()).limits == {"a": Limits(2.0)}
 
 
-def test_an_onlooker_is_guarded_as_the_one_that_acts() -> None:
-    beyond = looked(onlooker(decide(a=9.0)), at(1.0, view("a", ceiling=2.0)), GuardOptions())
-    assert beyond.limits == {"a": Limits(2.0)}
-    assert beyond.guarded == {"a": "bounds: 9.000 cores becomes 2.000 cores"}
-    steady = looked(onlooker(decide(a=1.01)), at(1.0), GuardOptions(dead_band_ratio=0.02))
-    assert steady.limits == {"a": Limits(1.0)}
-    full = onlooker(decide(a=4.0), kind=Reserving)
-    held = looked(full, at(1.0), GuardOptions(), job_spec("new"))
-    assert held.limits["a"] == Limits(3.99)  # of 4, less the floor of the one about to start
-
-
-def test_an_onlooker_that_fails_keeps_its_limits_until_it_is_not_asked_any_more() -> None:
-    policy = Counting(decide(a=0.5), ValueError("boom"))
-    one = ShadowDecider(NamedPolicy("counting", policy))
-    looked(one, at(1.0), GuardOptions())
-    for now_s in (2.0, 3.0):
-        failed = looked(one, at(now_s), GuardOptions())
-        assert (failed.decision, failed.limits) == (None, {"a": Limits(0.5)})
-        assert failed.trouble == "policy counting failed: ValueError: boom"
-    for now_s in (4.0, 5.0, 6.0):
-        over = looked(one, at(now_s), GuardOptions())
-    assert over.trouble == "no longer used: policy counting failed: ValueError: boom"
-    assert over.limits == {"a": Limits(None)}  # what a daemon would do then
-    assert len(policy.seen) == 4
-    one.use(NamedPolicy("another", Counting(decide(a=0.7))))
-    assert looked(one, at(7.0), GuardOptions()).trouble is None
-
-
 def test_another_policy_does_not_inherit_the_last_ones_wishes() -> None:
     one = onlooker(decide(a=0.5))
     looked(one, at(1.0), GuardOptions())
@@ -249,48 +187,6 @@ def test_another_policy_does_not_inherit_the_last_ones_wishes() -> None:
 
 
 # ------------------------------------------------------------------ with GPUs that jobs share
-
-
-def sharing(*names: str) -> Snapshot:
-    """These jobs on one GPU."""
-    gpu = gpu_fact(0)
-    seen = at(0.0, *(replace(gpu_sharer(name), gpus=(gpu.uuid,)) for name in names))
-    return replace(seen, node=replace(seen.node, gpus=(GpuView(gpu),)))
-
-
-def gpu_sharer(name: str) -> JobView:
-    job = view(name)
-    return replace(job, spec=replace(job.spec, bounds=Bounds(0.1, None, 0.1, 1.0)))
-
-
-def test_plain_docker_gives_a_gpu_out_evenly_between_promise_and_ceiling() -> None:
-    one = decider(ValueError("always"))
-    for _ in range(FAILURES_UNTIL_PLAIN):
-        one.ask(sharing("a", "b"))
-    answer = one.ask(sharing("a", "b"))
-    assert answer.decision is not None
-    limits = guard_limits(State(sharing("a", "b")), answer, GuardOptions()).limits
-    assert limits == {"a": Limits(None, 0.5), "b": Limits(None, 0.5)}
-
-
-@dataclass(frozen=True)
-class Long:
-    """As much as may be kept of one job."""
-
-    text: str
-
-
-class Verbose(Counting):
-    Memory: ClassVar[type[Any] | None] = Long
-
-    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
-        return Decision(memory=Long("x" * (4000 * len(snapshot.jobs))))
-
-
-def test_a_memory_of_4_kib_a_job_may_be_kept_of_cores_and_of_each_gpu() -> None:
-    one = Decider(NamedPolicy("verbose", Verbose()), check_memory=memory_size_check)
-    assert one.ask(sharing("a", "b")).failure is None
-    assert one.ask(sharing("a", "b")).failure is None
 
 
 class Growing(Counting):

@@ -59,8 +59,8 @@ def test_what_is_only_observed_keeps_its_limits_and_a_job_of_ours_its_bounds():
             "decided weight .* for a; must be 0 or more",
         ),
         (
-            [Decision(expected_s={"a": one_s}) for one_s in (0.0, -0.1, math.nan, math.inf)],
-            "expects a latency of .* s for a; must be above 0",
+            [Decision(expected_s={"a": one_s}) for one_s in (-0.1, math.nan, math.inf)],
+            "decided expected_s .* for a; must be 0 or more",
         ),
         (
             [Decision(gpus={"a": gpus}) for gpus in ("GPU-0", (0,))],  # type: ignore[dict-item]
@@ -220,12 +220,6 @@ def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
     assert "others keep theirs" in guarded.notes["b"]
 
 
-def test_growth_that_has_no_room_beside_kept_limits_is_not_asked_for():
-    jobs = snapshot(view("a", actual=3.0), view("b", actual=1.0), capacity=4.0)
-    guarded = guarded_by(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
-    assert guarded.limits == {"a": Limits(3.0), "b": Limits(1.0)}
-
-
 @given(
     jobs=st.lists(st.tuples(st.floats(0.1, 4), st.floats(0.1, 4)), min_size=1, max_size=6),
     cooldown_s=st.sampled_from([0.0, 60.0]),
@@ -279,35 +273,6 @@ def test_a_blind_job_keeps_its_share_while_nothing_is_decided():
 def test_a_policy_that_heeds_no_progress_is_not_overruled():
     guarded = guarded_by(snapshot(blinded("a")), decide(a=0.2), STEADY, heeds_progress=False)
     assert (guarded.limits["a"], guarded.notes) == (Limits(0.2), {})
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(0.01, 8), st.floats(0.01, 1), st.none() | st.floats(1, 8), st.booleans()
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_the_share_of_the_blind_stays_within_bounds_and_capacity(rows):
-    jobs, wanted = [], {}
-    for number, (cores, floor, ceiling, is_blind) in enumerate(rows):
-        make = blinded if is_blind else view
-        job = make(f"job{number}", floor=floor, ceiling=ceiling)
-        jobs.append(job)
-        wanted[job.name] = cores
-    capacity = 6.0
-    limits = guarded_by(
-        snapshot(*jobs, capacity=capacity), decide(**wanted), STEADY, reserves=True
-    ).limits
-    total = 0.0
-    for job in jobs:
-        given_cores = limits[job.name].cpu_cores
-        assert given_cores >= job.spec.bounds.floor_cores - 1e-6
-        assert given_cores <= (job.spec.bounds.ceiling_cores or capacity) + 1e-6
-        total += given_cores
-    assert total <= capacity + 1e-3 * len(jobs)
 
 
 # ------------------------------------------------------------------------------- owners
@@ -406,37 +371,12 @@ def test_no_ceiling_on_a_gpu_is_the_specs_ceiling_as_far_as_all_fit():
     assert shares == {"a": 0.5, "b": 0.5}
 
 
-def test_a_job_that_nothing_is_decided_for_keeps_its_share():
-    shares, _ = share_out(sharer("a", 0.37), sharer("b", 0.2), b=0.3)
-    assert shares == {"a": 0.37, "b": 0.3}
-
-
 def test_who_holds_several_gpus_has_the_least_of_what_they_allow():
     both = sharer("x", 0.3, 0.1, "GPU-0", "GPU-1")
     shares, _ = share_out(both, sharer("a", 0.6), sharer("b", 0.2, 0.1, "GPU-1"), x=0.8, a=0.8)
     assert shares["x"] == pytest.approx(0.5)
     assert shares["a"] == pytest.approx(0.5)
     assert shares["b"] == 0.2
-
-
-def test_small_steps_of_a_share_are_held_back_and_steps_are_hundredths():
-    held, notes = share_out(sharer("a", 0.5), a=0.508)
-    assert held == {"a": 0.5}
-    assert "dead-band" in notes["a"]
-    assert share_out(sharer("a", 0.5), a=0.537)[0] == {"a": 0.53}
-
-
-def test_the_cool_down_holds_for_shares_too():
-    job = sharer("a", 0.5)  # changed 5 s ago
-    assert share_out(job, options=GuardOptions(0.02, 10.0), a=0.7)[0] == {"a": 0.5}
-    assert share_out(job, options=GuardOptions(0.02, 5.0), a=0.7)[0] == {"a": 0.7}
-
-
-def test_a_blind_job_gets_an_even_share():
-    blind = replace(sharer("a", 0.1), blind="no report for 1 min")
-    shares, notes = share_out(blind, sharer("b", 0.2), a=0.9, b=0.3)
-    assert shares == {"a": 0.5, "b": 0.3}
-    assert "an even share by weight instead, 0.500 of 1.000 of GPU-0's time" in notes["a"]
 
 
 def test_whole_gpus_adopted_containers_and_others_have_no_share():

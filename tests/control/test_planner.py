@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.guards import Approved, GuardOptions
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.state import State
@@ -39,7 +40,7 @@ def planned(
     observes_only: bool = False,
     sources: Mapping[str, str] | None = None,
     placements: Mapping[str, tuple[str, ...]] | None = None,
-    moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
+    move: Wanted | None = None,
     weights: Mapping[str, float] | None = None,
     **options: Any,
 ) -> tuple[Action, ...]:
@@ -57,7 +58,7 @@ def planned(
             weights=weights or {},
             traits=PolicyTraits(reserves=reserves, observes_only=observes_only),
         ),
-        Approved(limits, moves=moves or {}),
+        Approved(limits, move=move),
         GuardOptions(**options),
     )
 
@@ -127,12 +128,6 @@ def test_weights_that_were_decided_come_before_ceilings():
     actions = planned(jobs, wanted, {}, weights={"a": 9.0, "b": 1.0})
     shares = {action.job: action.cpu_shares for action in actions if isinstance(action, Resize)}
     assert shares == {name: 1024 * part // 4 for name, part in (("a", 9), ("b", 1), ("c", 4))}
-
-
-def test_without_ceilings_all_weigh_the_same():
-    jobs = snapshot(view("a", actual=0.3), view("b", actual=2.0))
-    actions = planned(jobs, {"a": Limits(None), "b": Limits(None)}, {})
-    assert [a.cpu_shares for a in actions if isinstance(a, Resize)] == [1024, 1024]
 
 
 def test_a_start_gets_its_ceiling_or_what_is_left():
@@ -244,13 +239,6 @@ def test_who_weighs_next_to_nothing_goes_to_the_idle_class():
     }
 
 
-def test_all_trainings_without_a_weight_go_to_the_idle_class():
-    weights = {"service": 1.0, "first": 0.0, "last": 0.0}
-    service = training("service", spec=job_spec("service"))
-    found = shares_of(service, *map(training, ("first", "last")), weights=weights)
-    assert found == {"first": (True, 2), "last": (True, 2)}
-
-
 def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_them():
     first = training("first", shares=2048)
     there = training("last", idle=True, shares=3)
@@ -356,11 +344,6 @@ def test_another_share_is_a_resize_that_only_tells_the_job():
     assert resizes[1].why == "late"
 
 
-def test_the_same_share_is_nothing_to_do():
-    jobs = snapshot(sharer("a", 0.3))
-    assert planned(jobs, {"a": Limits(1.0, 0.30000001)}, {}) == ()
-
-
 @pytest.mark.parametrize(
     ("limits", "steps"),
     [
@@ -426,6 +409,6 @@ def test_a_move_takes_its_share_along_as_far_as_there_is_room(busy: float, share
     spec = replace(mover.spec, checkpoint=Checkpoint("SIGUSR1", 30.0, "/ckpt"))
     jobs = snapshot(replace(mover, spec=spec), sharer("a", busy, "GPU-1"))
     given = {"m": Limits(1.0, 0.5), "a": Limits(1.0, busy)}
-    actions = planned(jobs, given, {}, moves={"m": (("GPU-1",), "to make room")})
+    actions = planned(jobs, given, {}, move=Wanted("m", ("GPU-1",), "to make room"))
     (move,) = [action for action in actions if isinstance(action, Move)]
     assert move.start.limits == Limits(1.0, pytest.approx(share))

@@ -119,44 +119,6 @@ def test_what_a_training_printed_before_is_its_history_and_no_bad_line(
     assert (job["sidecar"]["bad_lines"], job["sidecar"]["refused"]) == (0, None)
 
 
-RENAMED = [
-    "python",
-    "-u",
-    "-c",
-    """
-import time
-for epoch in range(1, 100000):
-    print(f"Epoch {epoch}/100000")
-    print("9/9 - 0s - 4ms/step - f1: 0.85 - loss: 0.41 - val_f1: 0.88")
-    time.sleep(0.2)
-""",
-]
-NEVER = "steps come, `accuracy` never; found: val_f1, f1, loss: read one by a `pattern` of your own"
-
-
-def test_idle_and_a_metric_that_never_comes_are_said(node: Session, strangers: Strangers):
-    training, idle = f"keras-{node.instance}", f"idle-{node.instance}"
-    strangers.named(training, RENAMED)
-    strangers.named(idle, ["python", "-u", "-m", "http.server", "8000"])
-    node.start("adaptive", more={"blind_after": "15s"})
-    printed = ok(node, "adopt", training, "--reach", "accuracy=0.9", "--metrics", "keras")
-    assert f"measured: nothing yet: {NEVER}" in printed.replace("\n", " "), printed
-    took = r"pattern=took (?P<latency_ms>[0-9.]+) ms"
-    ok(node, "adopt", idle, "--latency", "50ms", "--metrics", took)
-
-    shows(node, training, lambda one: one["blind"] == NEVER, "to be blind for its metric")
-    quiet = shows(node, idle, lambda one: one["idle"], "to be idle")
-    assert quiet["idle"].startswith("no request for ")
-    assert quiet["blind"] is None
-    events = {job: node.client.why(job, 100)["events"] for job in (training, idle)}
-    reasons = {
-        job: [one["reason"] for one in told if one["kind"] in ("blind", "idle")]
-        for job, told in events.items()
-    }
-    assert reasons[training] == ["steps come, `accuracy` never"]
-    assert len(reasons[idle]) == 1
-
-
 def test_a_maximum_above_the_host_is_what_the_host_has(node: Session, strangers: Strangers):
     name = f"wide-{node.instance}"
     strangers.named(name, SERVE, cpu_period=100_000, cpu_quota=20_000)

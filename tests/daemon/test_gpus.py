@@ -223,18 +223,6 @@ def test_a_changed_cpu_ceiling_leaves_the_gpu_where_it_is(host: Host):
     assert host.inside("alpha", "bash", "-c", "exec 3<>/dev/nvidia0 && echo open") == "open\n"
 
 
-def test_more_gpus_than_there_are_are_told_with_what_there_is(host: Host, tmp_path: Path):
-    host.start()
-    wait_for(lambda: host.node.client.jobs()["node"]["gpus"], 30, "the GPUs")
-    file = tmp_path / "many.yaml"
-    file.write_text(on("many", "4"))
-    refused = command(host.node, "submit", str(file))
-    assert refused.returncode == 2
-    there = "1 NVIDIA A100-SXM4-40GB 40 GiB, 1 Tesla T4 16 GiB"
-    assert refused.stderr == f"many.yaml:7:7: gpus.count: 4, the node has 2: {there}\n"
-    assert not (host.node.watch / "many.yaml").exists()
-
-
 def test_a_gpu_that_vanishes_is_shown_and_nothing_is_disturbed(host: Host):
     host.start()
     before = {
@@ -277,48 +265,9 @@ def test_the_driver_goes_away_and_comes_back(host: Host):
     assert host.node.client.jobs()["node"]["gpu_trouble"] is None
 
 
-def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(host: Host):
-    names = [f"job-{number}" for number in range(6)]
-    host.start()
-    for name in names:
-        host.node.drop(name, on(name, "{count: 1, share: 0.5}"))
-    wait_for(lambda: placed(host), 30, "the first container")
-    host.node.kill()
-    host.start()
-    wait_for(lambda: host.node.running() == 4, 60, "four of them to run")
-    goes_on(host.node, 4)
-    assert sorted(placed(host)) == [A, A, B, B]
-    rows = [row(host.node, name) for name in names]
-    waiting = [one for one in rows if one["state"] == "waiting"]
-    assert len(waiting) == 2
-    assert all("at most 0.00 is left" in one["reason"] for one in waiting)
-
-
 def placed(host: Host) -> list[str]:
     """The GPUs of all containers."""
     return [one.labels["dlsched.gpus"] for one in containers(host.node)]
-
-
-def test_what_a_job_uses_of_its_gpu_is_told_as_its_own_and_what_others_use_as_foreign(host: Host):
-    host.start(foreign="share")
-    host.runs("alpha", "{count: 1, share: 0.5, model: A100}")
-    pid = inspect(host.node, "alpha")["State"]["Pid"]
-    busy = (Process(pid, 3 * GIB, sm_percent=40), Process(os.getpid(), GIB, sm_percent=10))
-    host.show(gpus=(replace(TWO[0], processes=busy, used_bytes=4 * GIB, busy_percent=50), TWO[1]))
-
-    def own(one: dict[str, Any]) -> bool:
-        return (one["gpu"]["memory_bytes"], one["gpu"]["used_ratio"]) == (3 * GIB, 0.4)
-
-    shows(host.node, "alpha", own, "its memory and its time")
-    others = {"foreign_processes": 1, "foreign_memory_bytes": GIB}
-    wait_for(lambda: others.items() <= host.gpu(A).items(), 30, "what others use")
-    bounds = row(host.node, "alpha")["gpu"]["bounds"]
-    assert {what: one["enforced"] for what, one in bounds.items()} == {
-        "devices": True,
-        "time": False,
-        "memory": False,
-        "cpu": True,
-    }
 
 
 def test_every_holder_of_a_gpu_is_shown_with_its_idle_time(host: Host) -> None:

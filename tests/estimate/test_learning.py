@@ -69,12 +69,6 @@ def test_noise_widens_the_interval() -> None:
     assert noisy.high_steps - noisy.low_steps > 2 * (clean.high_steps - clean.low_steps)
 
 
-def test_more_evaluations_narrow_the_interval() -> None:
-    few = posterior(seen(power, 200, noise=0.01, every=50), (0.7, 0.8)).finish
-    many = posterior(seen(power, 800, noise=0.01, every=50), (0.7, 0.8)).finish
-    assert many.high_steps - many.low_steps < few.high_steps - few.low_steps
-
-
 def test_a_rate_does_not_go_beyond_one() -> None:
     steep: list[Point] = [(100, 0.1, 1), (200, 0.2, 1), (300, 0.3, 1), (400, 0.4, 1)]
     assert posterior(steep, (0.6, 0.9)).high_level <= 1.0
@@ -101,16 +95,6 @@ def test_a_tier_that_is_overdue_is_expected_to_be_as_late_again() -> None:
     assert late.finish.low_steps > 520
     assert late.deliver == thought.deliver, "the other one is reached"
     assert posterior(points, (0.83, 0.92), after_steps=(0.0, 100.0)) == thought, "not overdue"
-
-
-def test_what_is_late_is_not_impossible() -> None:
-    def level(step: float) -> float:
-        return 0.93 * (1.0 - math.exp(-step / 80.0))
-
-    points = seen(level, 580, noise=0.008, every=20)
-    told = learnt(points, (0.83, 0.92), 600.0, reported_steps=600.0, after_steps=(0.0, 580.0))
-    assert told.finish.chance > 0.9
-    assert 580 < told.finish.steps <= 600
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass, replace
 
@@ -22,9 +21,8 @@ from dlsched.estimate.response import (
 from dlsched.estimate.sketch import from_latencies
 from dlsched.estimate.tuning import LITTLE
 from dlsched.model.facts import Sample
-from dlsched.model.spec import AccuracyTarget, Bounds, Limits
+from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobView, NodeView, Progress, Snapshot
-from dlsched.store.memory import load_memory, memory_text
 from tests.doubles import view
 
 NODE = NodeView(8.0, 8.0, 2**33)
@@ -342,15 +340,3 @@ def test_another_container_is_another_job() -> None:
     other = replace(serving(0.525, changed_s=51), container_id="id-b")
     known = follow([(61, other)], held())
     assert (known.container_id, known.phase) == ("id-b", Phase.WATCHED)
-
-
-def test_it_survives_a_restart_exactly() -> None:
-    known = held(share=0.5)
-    plain = json.loads(memory_text(known))
-    assert load_memory(plain, Response) == (known, None)
-
-
-def test_bounds_of_the_spec_are_read_for_the_floor_alone() -> None:
-    tight = replace(serving(2.0), spec=replace(serving(2.0).spec, bounds=Bounds(1.9, 2.0)))
-    known = follow([(10, tight), (10 + FIRST_S, tight)], contended=True)
-    assert known.phase is Phase.WATCHED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import itertools
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 import uvicorn
 
+from dlsched import report
 from tests.examples.modules import example
 from tests.waiting import until
 
@@ -82,49 +82,16 @@ def test_readme_tells_the_catalogues_figures() -> None:
         assert cells[3:6] == [f"{entry['accuracy']:.4f}"[1:], f"{entry['parameters']:,}", cost]
 
 
-def test_model_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = bytearray((MODELS / "vgg.onnx").read_bytes())
-    changed[-1] ^= 1
-    (tmp_path / "vgg.onnx").write_bytes(changed)
-    monkeypatch.setattr(example.classifier, "MODELS", tmp_path)
-    with pytest.raises(ValueError, match=r"vgg\.onnx: sha256 is .*, MODELS\.json says"):
-        example.classifier.open_model("vgg", threads=1)
-
-
-# ---- options
-
-
-@pytest.mark.parametrize(
-    ("module", "arguments", "environment", "said"),
-    [
-        ("runner", ["--batch", "0"], {}, "argument --batch: '0' is not a whole number, 1 to 4096"),
-        ("runner", [], {"BATCH": "9" * 5000}, "is not a whole number, 1 to 4096"),
-        ("runner", [], {"THREADS": "two"}, "argument --threads: 'two' is not a whole number"),
-        ("runner", [], {"MODEL": "lenet"}, "'lenet' is none of inception, mobilenet, resnet, vgg"),
-        ("runner", ["--calibrate", "nan"], {}, "'nan' is not a number above 0, up to 86400"),
-        ("serve", ["--port", "65536"], {}, "'65536' is not a whole number, 1 to 65535"),
-        ("client", ["http://127.0.0.1:1", "--rate", "0"], {}, "'0' is not a number above 0"),
-        ("client", ["http://192.0.2.1:80"], {}, "192.0.2.1 is not a loopback address"),
-        ("client", ["ftp://127.0.0.1"], {}, "is neither http://HOST:PORT nor unix:PATH"),
-        ("client", ["http://127.0.0.1:99999"], {}, "Port out of range"),
-    ],
-)
-def test_bad_option_gets_one_line_and_exit_code_2(
-    module: str,
-    arguments: list[str],
-    environment: dict[str, str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_an_unknown_network_is_refused_with_those_that_there_are(
+    from_environment: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    if from_environment:
+        monkeypatch.setenv("MODEL", "lenet")
     with pytest.raises(SystemExit) as ended:
-        __import__(module).parse(arguments)
+        example.runner.parse([] if from_environment else ["--model", "lenet"])
     assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert "'lenet' is none of inception, mobilenet, resnet, vgg" in capsys.readouterr().err
 
 
 # ---- runner
@@ -174,29 +141,16 @@ def test_without_reporter_everything_runs_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "dlsched.report", None)
-    with example.reporting.measure()():
+    with example.reporting.measure():
         pass
     assert capsys.readouterr().err == "dlsched.report is not here: running without reports\n"
     app = object()
-    assert example.reporting.with_latency(app, "/predict") is app
+    assert example.reporting.LatencyMiddleware(app, path_prefix="/predict") is app
 
 
-def test_reporter_is_used_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def measure() -> contextlib.nullcontext[str]:
-        return contextlib.nullcontext("measured")
-
-    reporter = types.ModuleType("dlsched.report")
-    reporter.latency = types.SimpleNamespace(measure=measure)  # type: ignore[attr-defined]
-    reporter.LatencyMiddleware = lambda app, path_prefix: (  # type: ignore[attr-defined]
-        app,
-        path_prefix,
-    )
-    monkeypatch.setitem(sys.modules, "dlsched.report", reporter)
-    with example.reporting.measure()() as got:
-        assert got == "measured"
-    assert example.reporting.with_latency("app", "/predict") == ("app", "/predict")
+def test_reporter_is_used_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example.reporting.measure == report.latency.measure
+    assert example.reporting.LatencyMiddleware is report.LatencyMiddleware
     assert capsys.readouterr().err == ""
 
 
@@ -359,19 +313,17 @@ def test_client_never_waits_for_answers_and_counts_what_it_dropped() -> None:
         yield 1e9
 
     loop = example.client.OpenLoop(lambda: Blocked("localhost"), b"", in_flight=2)
-    total = loop.run(due_s(), 0.001, threading.Event(), lambda row: None)
+    total = loop.run(due_s(), 0.001, threading.Event())
     assert (total.sent, total.dropped, len(total.latencies_s), total.errors) == (2, 3, 2, 0)
 
 
 @pytest.mark.timed
 def test_client_counts_every_answer_of_a_real_server(short_folder: Path) -> None:
-    rows: list[dict[str, object]] = []
     with serving(short_folder, all_sevens) as path:
-        connect = example.client.connector(f"unix:{path}", DEADLINE_S, anywhere=False)
+        connect = example.client.connector(f"unix:{path}", DEADLINE_S)
         loop = example.client.OpenLoop(connect, b'{"count": 4}', in_flight=64)
-        total = loop.run(iter([0.0] * 20 + [1e9]), 0.001, threading.Event(), rows.append)
+        total = loop.run(iter([0.0] * 20 + [1e9]), 0.001, threading.Event())
     assert (total.sent, len(total.latencies_s), total.errors) == (20, 20, 0)
-    assert [row["answered"] for row in rows] == [20]
 
 
 @pytest.mark.timed
@@ -384,9 +336,9 @@ def test_client_reports_each_request_that_failed_or_was_answered(short_folder: P
     with serving(short_folder, all_sevens) as path:
         for target, answered in ((f"unix:{path}", True), (f"unix:{path}-absent", False)):
             told.clear()
-            connect = example.client.connector(target, DEADLINE_S, anywhere=False)
+            connect = example.client.connector(target, DEADLINE_S)
             loop = example.client.OpenLoop(connect, b'{"count": 4}', 4, each)
-            loop.run(iter([0.0] * 3 + [1e9]), 0.001, threading.Event(), lambda row: None)
+            loop.run(iter([0.0] * 3 + [1e9]), 0.001, threading.Event())
             assert [latency_s is not None for _, latency_s in told] == [answered] * 3
             assert len({due_s for due_s, _ in told}) == 1  # all were due at one moment
 
@@ -447,18 +399,6 @@ def test_each_model_answers_the_test_images_in_a_container(
     ]
     # Another processor rounds otherwise: one image of 450 may fall on the other side.
     assert accuracy == pytest.approx(CATALOGUE["models"][model]["accuracy"], abs=1.5 / 450)
-
-
-@pytest.mark.engine
-def test_calibration_tells_the_cpu_time_of_a_batch(
-    docker_client: docker.APIClient, start: Start
-) -> None:
-    calibrate = ["runner.py", "--model", "vgg", "--batch", "16", "--calibrate", "0.2"]
-    code, stdout, told = ended(docker_client, start(calibrate))
-    assert code == 0, told
-    cost = json.loads(stdout)
-    assert (cost["model"], cost["batch"], cost["threads"]) == ("vgg", 16, 1)
-    assert 0 < cost["cpu_s_per_batch"] < 1
 
 
 @pytest.mark.engine

@@ -59,31 +59,6 @@ def test_the_split_is_stratified_complete_and_the_same_whatever_the_seed() -> No
     assert np.array_equal(example.digits.split(everything)[1].images, held_out.images)
 
 
-# ---- options
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--model", "resnet"], "argument --model: invalid choice: 'resnet'"),
-        (["--steps", "0"], "argument --steps: '0' is not a whole number, 1 to 1000000000"),
-        (["--batch", "9" * 5000], "is not a whole number, 1 to 4096"),
-        (["--lr", "nan"], "argument --lr: 'nan' is not a number above 0, up to 10"),
-        (["--threads", "two"], "argument --threads: 'two' is not a whole number, 1 to 256"),
-        (["--checkpoint-dir", "/nowhere"], "argument --checkpoint-dir: /nowhere is not a directo"),
-    ],
-)
-def test_bad_option_gets_one_line_and_exit_code_2(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        example.train.parse(arguments)
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-
-
 # ---- checkpoint files
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlsched.model.forecast import (
     TURN_S,
@@ -181,14 +178,3 @@ def test_what_was_recalled_was_told() -> None:
     assert before == (TargetState("latency", "crowded", "crowded", 5.0),)
     assert told((10.0, CROWDED), (100.0, CROWDED), before=before) == []
     assert told((10.0, MET), (100.0, MET), before=before) == [(100.0, "possible")]
-
-
-@given(st.lists(st.tuples(st.floats(0, 40), st.sampled_from([MET, CROWDED, IMPOSSIBLE, UNKNOWN]))))
-def test_two_words_on_one_target_are_never_closer_than_a_turn(steps) -> None:
-    now_s, said = 0.0, []
-    for step_s, outlook in steps:
-        now_s += step_s
-        said.append((now_s, outlook))
-    words = told(*said)
-    assert all(b[0] - a[0] >= TURN_S for a, b in pairwise(words))
-    assert all(a[1] != b[1] for a, b in pairwise(words))

@@ -13,7 +13,6 @@ from dlsched.model.gpu_time import (
     gpu_name,
     in_steps,
     of_gpu,
-    same_share,
     shared_gpus,
     shares_gpus,
     starts_on,
@@ -150,6 +149,3 @@ def test_shares_are_kept_in_hundredths_never_above_what_was_given_nor_below_the_
     assert in_steps(0.339, 0.05) == 0.33
     assert in_steps(0.57, 0.05) == 0.57
     assert in_steps(1 / 3, 1 / 3) == 1 / 3
-    assert same_share(0.4, 0.40000001)
-    assert not same_share(0.4, 0.41)
-    assert not same_share(None, 0.4)

@@ -9,21 +9,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dlsched.control.decider import Decider, NamedPolicy
-from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
-from dlsched.control.ledger.state import State
+from dlsched.control.decider import NamedPolicy
+from dlsched.control.guards import refuse_nonsense
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
-from dlsched.model.decision import Answer, Decision, PolicyTraits
+from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
-from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.gpu_time import GRAIN_SHARE
-from dlsched.model.spec import Bounds, LatencyTarget, Limits
+from dlsched.model.spec import Bounds, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.policy import AdaptiveMemory
 from dlsched.policies.adaptive.services.model import ServiceMemory
@@ -39,8 +34,6 @@ from dlsched.policies.gpu_node import (
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
-from tests.policies.test_properties import POLICIES, nodes
-from tests.properties import examples
 
 ZERO, ONE = gpu_fact(0), gpu_fact(1)
 
@@ -106,27 +99,6 @@ def even(snapshot: Snapshot) -> Decision:
 
 
 # ------------------------------------------------------------------ without a GPU
-
-
-@pytest.mark.parametrize(("name", "options"), POLICIES)
-@settings(max_examples=examples(40))
-@given(first=nodes, second=nodes)
-def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
-    name: str, options: dict[str, object], first: Snapshot, second: Snapshot
-) -> None:
-    wrapped = load(name, options)
-    bare = wrapped.policy if isinstance(wrapped, PerDevice) else wrapped
-    memory: object = None
-    for seen in (first, second, second):
-        plain, through = bare.decide(seen, memory), wrapped.decide(seen, memory)
-        assert through == plain
-        assert memory_text(through.memory) == memory_text(plain.memory)
-        guarded = [
-            guard_limits(State(seen), Answer(decision=one, traits=bare.traits), GuardOptions())
-            for one in (through, plain)
-        ]
-        assert guarded[0] == guarded[1]
-        memory = plain.memory
 
 
 def test_without_a_gpu_the_policy_sees_the_very_same_snapshot() -> None:
@@ -253,16 +225,6 @@ def test_a_gpu_in_trouble_is_not_decided_about_and_not_forgotten() -> None:
     assert then.memory.gpus == first.memory.gpus
 
 
-def test_others_on_the_gpu_are_left_what_they_use() -> None:
-    policy = Scripted(even)
-    stranger = GpuProcess(7, None, busy_ratio=0.25)
-    gpu = GpuView(replace(ZERO, busy_ratio=0.6, processes=(stranger,)), foreign_processes=1)
-    seen = node(sharer("a"))
-    PerDevice(policy).decide(replace(seen, node=replace(seen.node, gpus=(gpu,))), None)
-    assert policy.seen[1].node.capacity_cores == 0.75
-    assert policy.seen[1].node.foreign_cores == 0.25
-
-
 @pytest.mark.parametrize("wrong", [math.nan, -0.5, math.inf])
 def test_nonsense_about_a_gpu_comes_through_to_be_refused(wrong: float) -> None:
     def mad(snapshot: Snapshot) -> Decision:
@@ -273,19 +235,6 @@ def test_nonsense_about_a_gpu_comes_through_to_be_refused(wrong: float) -> None:
     decision = PerDevice(Scripted(mad)).decide(node(sharer("a"), both), None)
     with pytest.raises(PolicyError, match="decided gpu_share"):
         refuse_nonsense(decision, {"a", "x"})
-
-
-@pytest.mark.parametrize("wrong", [math.nan, -1.0, math.inf])
-def test_a_wrong_interval_comes_through_to_be_refused(wrong: float) -> None:
-    mad = Scripted(lambda snapshot: Decision(next_s=wrong if is_gpu(snapshot) else 2.0))
-    with pytest.raises(PolicyError, match="decided next_s"):
-        refuse_nonsense(PerDevice(mad).decide(node(sharer("a")), None), {"a"})
-
-
-def test_a_job_that_does_not_exist_comes_through_to_be_refused() -> None:
-    mad = Scripted(lambda snapshot: Decision({"ghost": Limits(0.5)} if is_gpu(snapshot) else {}))
-    with pytest.raises(PolicyError, match="does not exist: 'ghost'"):
-        refuse_nonsense(PerDevice(mad).decide(node(sharer("a")), None), {"a"})
 
 
 # ------------------------------------------------------------------ CPU that is of no use
@@ -441,56 +390,3 @@ def test_places_count_a_job_once_and_once_more_for_each_gpu_that_it_shares() -> 
 
 
 # ------------------------------------------------------------------ properties
-
-
-@st.composite
-def crowds(draw: st.DrawFn) -> Snapshot:
-    """Jobs that share two GPUs, with promises that fit, some late and some early."""
-    jobs, left = [], {ZERO.uuid: 1.0, ONE.uuid: 1.0}
-    for index in range(draw(st.integers(1, 6))):
-        gpus = draw(st.sampled_from([(ZERO.uuid,), (ONE.uuid,), (ZERO.uuid, ONE.uuid)]))
-        floor = draw(st.sampled_from([0.05, 0.1, 0.125, 1 / 3, 0.5]))
-        if any(left[uuid] < floor for uuid in gpus):
-            continue
-        for uuid in gpus:
-            left[uuid] -= floor
-        ceiling = draw(st.sampled_from([1.0, max(floor, 0.6)]))
-        actual = draw(st.none() | st.floats(floor, ceiling))
-        job = sharer(f"j{index}", actual, *gpus)
-        bounds = Bounds(0.1, None, floor, ceiling)
-        target = draw(st.none() | st.just(LatencyTarget(0.05)))
-        blind = draw(st.sampled_from([None, None, None, "no report for 1 min"]))
-        weight = draw(st.sampled_from([0.5, 1.0, 4.0]))
-        jobs.append(
-            replace(
-                job,
-                spec=replace(job.spec, bounds=bounds, target=target, weight=weight),
-                blind=blind,
-            )
-        )
-    return node(*jobs)
-
-
-@pytest.mark.parametrize("name", ["none", *all_policies()])
-@settings(max_examples=examples(60))
-@given(seen=crowds(), later=crowds())
-def test_shares_stay_within_promise_and_ceiling_and_sum_to_one_gpu_at_most(
-    name: str, seen: Snapshot, later: Snapshot
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend("examples")
-        policy = load(name)
-    decider = Decider(NamedPolicy(name, policy))
-    for one in (seen, replace(later, now_s=200.0, wakes=("somebody: arrived",))):
-        answer = decider.ask(one)
-        assert answer.decision is not None, answer.failure
-        limits = guard_limits(State(one), answer, GuardOptions()).limits
-        used = {ZERO.uuid: 0.0, ONE.uuid: 0.0}
-        for job in one.running:
-            share, bounds = limits[job.name].gpu_share, job.spec.bounds
-            assert bounds.floor_share <= share <= bounds.ceiling_share + 1e-9
-            for uuid in job.gpus:
-                used[uuid] += share
-        # A share that is equal up to rounding (`same_share`) is kept as it is.
-        kept = len(one.running) * GRAIN_SHARE / 100
-        assert all(whole <= 1.0 + kept for whole in used.values())

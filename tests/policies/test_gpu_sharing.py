@@ -30,7 +30,7 @@ NEIGHBOURS = {
 
 def ratio(world: GpuWorld, name: str) -> float:
     """Its true latency as a ratio of its target."""
-    return world.latency_s(name) / world.boxes[name].spec.target.seconds  # type: ignore[union-attr]
+    return world.latency_s(name) / world.inbox.specs[name].target.seconds  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -51,10 +51,10 @@ def test_two_services_on_one_gpu_meet_their_targets(policy: str, least: float, s
 def test_cores_that_spin_for_the_gpu_go_to_a_neighbour_that_needs_them(name: str) -> None:
     world = GpuWorld(name, NEIGHBOURS)
     world.run(120)
-    cores = world.boxes["gpu"].limits.cpu_cores
+    cores = world.containers["gpu"].actual.cpu_cores
     assert cores < 0.2
     assert world.latency_s("gpu") <= 0.1 * 1.06
-    assert world.boxes["cpu"].limits.cpu_cores > 3.0  # type: ignore[operator]
+    assert world.containers["cpu"].actual.cpu_cores > 3.0  # type: ignore[operator]
     assert world.latency_s("cpu") <= 0.05 * 1.1
     assert "cores the job was not faster (" in world.why("gpu")
 
@@ -70,7 +70,7 @@ def test_files_that_change_never_promise_a_gpu_twice(name: str) -> None:
                 spec, bounds=replace(spec.bounds, floor_share=floor), digest=f"d:{job} {floor}"
             )
         world.run(12)
-        shares = [box.limits.gpu_share for box in world.boxes.values()]
+        shares = [fact.actual.gpu_share for fact in world.containers.values()]
         assert None not in shares
         world.controller = world.agent()
         world.run(3)

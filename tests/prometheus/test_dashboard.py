@@ -138,7 +138,7 @@ def test_units_are_those_of_the_metrics() -> None:
 
 @pytest.mark.browser
 def test_the_file_is_what_the_script_makes(tmp_path: Path) -> None:
-    prepare = [sys.executable, "-m", "tools.environment", "--dashboard"]
+    prepare = [sys.executable, "-m", "tools.environment", "--make", "dashboard"]
     subprocess.run(prepare, cwd=ROOT, check=True)
     made = tmp_path / "dlsched.json"
     python = BUILD / "dashboard-venv" / "bin" / "python"

@@ -6,6 +6,7 @@ The real Lightning runs it in tests/report/test_frameworks.py.
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import sys
 from collections.abc import Callable
@@ -155,17 +156,16 @@ def test_a_name_that_both_log_is_the_evaluations(written: Written, now: SimpleNa
     assert written() == [{"step": 2, "loss": 0.25}]
 
 
+@pytest.mark.parametrize(
+    "outside",
+    [
+        {"sanity_checking": True},
+        *({"state": SimpleNamespace(fn=name)} for name in ("validate", "test", "predict")),
+    ],
+)
 @pytest.mark.timed
-def test_the_check_before_the_training_is_no_evaluation(written: Written) -> None:
-    trainer = Trainer(one(), sanity_checking=True)
-    trainer.validate(val_acc=0.1)
-    assert written() == []
-
-
-@pytest.mark.parametrize("function", ["validate", "test", "predict"])
-@pytest.mark.timed
-def test_outside_of_a_training_nothing_is_told(written: Written, function: str) -> None:
-    trainer = Trainer(one(), state=SimpleNamespace(fn=function))
+def test_outside_of_a_training_nothing_is_told(written: Written, outside: dict[str, Any]) -> None:
+    trainer = Trainer(one(), **outside)
     trainer.validate(val_acc=0.1)
     assert written() == [], "a step of 0 would be taken for a new attempt"
 
@@ -294,28 +294,15 @@ def test_batches_of_training_and_evaluation_are_the_gpus_time(
     assert sections == ["begin", "end"] * 3
 
 
+EPOCH = {"num_training_batches": 41, "accumulate_grad_batches": 4}
+
+
 @pytest.mark.parametrize(
     ("planned", "total"),
     [
         ({"max_steps": 500, "max_epochs": None}, 500),
-        (
-            {
-                "max_steps": -1,
-                "max_epochs": 3,
-                "num_training_batches": 41,
-                "accumulate_grad_batches": 4,
-            },
-            33,
-        ),
-        (
-            {
-                "max_steps": -1,
-                "max_epochs": 3,
-                "num_training_batches": float("inf"),
-                "accumulate_grad_batches": 1,
-            },
-            None,
-        ),
+        ({"max_steps": -1, "max_epochs": 3, **EPOCH}, 33),
+        ({"max_steps": -1, "max_epochs": 3, **EPOCH, "num_training_batches": math.inf}, None),
         ({"max_steps": -1, "max_epochs": -1}, None),
     ],
 )

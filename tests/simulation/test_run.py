@@ -64,7 +64,7 @@ duration: 1m
 jobs:
   - name: shop
     target: {latency: 60ms, quantile: p95}
-    service: {work: 0.01, noise: 0.5, loop: {kind: poisson, rate: 25}}
+    service: {work: 0.01, noise: 0.5, arrivals: 25}
 """
 HOG = """
   - name: hog

@@ -25,7 +25,6 @@ MEAN_TOLERANCE = 0.05
 LOG_QUANTILE_TOLERANCE = 0.05
 """A log has no buckets: the sketch's own percent, and the client's overhead."""
 QUANTILE = 0.95
-START_AGE_S = 60.0
 PAGES_APART_S = 1.0
 
 _BOUND = re.compile(rb'(?:^|,)le="([^"]+)"')
@@ -62,10 +61,7 @@ def target_of(stack: Stack) -> Target:
 
 def _read_pages(source: MetricsEndpoint, target: Target, pages: Sequence[bytes]) -> Read:
     reader = Pages(named(source, None), from_end=True, target=target, hint=source.hint)
-    deltas = [
-        reader.take(page, number * PAGES_APART_S, START_AGE_S + number * PAGES_APART_S)
-        for number, page in enumerate(pages)
-    ]
+    deltas = [reader.take(page, number * PAGES_APART_S) for number, page in enumerate(pages)]
     return Read(
         merge(*(one.latency for one in deltas if one.latency is not None)),
         (),

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.model.errors import AlreadyRunning
-from dlsched.model.facts import CheckpointAck
 from dlsched.model.spec import NAME
-from dlsched.model.state import Delivered, Ended, Reached, Tiers
-from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir
+from dlsched.model.state import Ended
+from dlsched.store.jobs import ended_records, lock_state_dir
 from dlsched.store.records import Records
 from tests.doubles import texts
 
@@ -74,29 +73,6 @@ def test_any_record_reads_back_the_same(
     folder = tmp_path_factory.mktemp("state")
     ended_records(folder).record(ended)
     assert ended_records(folder).all() == {ended.name: ended}
-
-
-@given(st.builds(
-    Delivered,
-    name=st.from_regex(NAME, fullmatch=True),
-    container_id=st.text(),
-    metric=st.text(),
-    deliver=st.floats(allow_nan=False, allow_infinity=False),
-    finish=st.floats(allow_nan=False, allow_infinity=False),
-    tiers=st.builds(
-        Tiers,
-        st.builds(Reached, st.floats(0, 1e12), st.floats(-1e100, 1e100), st.none() | st.integers()),
-    ),
-    checkpoint=st.none() | st.builds(CheckpointAck, st.integers(0), st.text()),
-    told=st.booleans(),
-))  # fmt: skip
-def test_any_delivery_reads_back_the_same(
-    tmp_path_factory: pytest.TempPathFactory, word: Delivered
-) -> None:
-    folder = tmp_path_factory.mktemp("state")
-    delivered_records(folder).record(word)
-    assert delivered_records(folder).all() == {word.name: word}
-    assert ended_records(folder).all() == {}
 
 
 @pytest.mark.parametrize(

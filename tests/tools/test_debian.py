@@ -1,16 +1,13 @@
-"""Debian packages, wheels and Compose: what is installed, by whom, and once."""
+"""Debian packages and wheels: what is installed, by whom, and once."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tools import debian, wheels
-from tools.compose import PACKAGE, ensure_compose
 from tools.steps import SetupError
 from tools.wheels import debian_wheels
 
@@ -53,50 +50,6 @@ def test_a_package_is_unpacked_once_after_new_lists_where_they_are_old(
     assert ran == ["download", "update", "download", "dpkg"]
     assert [path.name for path in folder.parent.iterdir()] == ["one"]
     assert (folder / "usr").is_dir()
-
-
-class Machine:
-    """What programs it has, and whether its docker knows `docker compose`."""
-
-    def __init__(self, *programs: str, plugin: bool = False) -> None:
-        self.programs, self.plugin = {*programs}, plugin
-        self.installed: list[str] = []
-
-    def which(self, program: str) -> str | None:
-        return f"/usr/bin/{program}" if program in self.programs else None
-
-    def run(self, words: Sequence[str], **_: object) -> subprocess.CompletedProcess[bytes]:
-        assert list(words) == ["docker", "compose", "version"]
-        return subprocess.CompletedProcess(words, 0 if self.plugin else 1)
-
-    def install(self, packages: Sequence[str], purpose: str) -> None:
-        if "apt-get" not in self.programs:
-            raise SetupError(f"{purpose} needs {packages}")
-        self.installed += packages
-        self.programs |= {*packages}
-
-
-def found(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(shutil, "which", machine.which)
-    monkeypatch.setattr(subprocess, "run", machine.run)
-    monkeypatch.setattr(debian, "install", machine.install)
-    return ensure_compose()
-
-
-@pytest.mark.parametrize(
-    ("machine", "words", "installed"),
-    [
-        (Machine("docker", PACKAGE, plugin=True), ["docker", "compose"], []),
-        (Machine("docker", PACKAGE), ["/usr/bin/docker-compose"], []),
-        (Machine(PACKAGE), ["/usr/bin/docker-compose"], []),
-        (Machine("docker", "apt-get"), ["/usr/bin/docker-compose"], [PACKAGE]),
-    ],
-)
-def test_dockers_own_compose_comes_first_and_debians_is_installed_last(
-    machine: Machine, words: list[str], installed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert found(machine, monkeypatch) == words
-    assert machine.installed == installed
 
 
 def test_they_are_checked_meant_for_debian_and_fetched_once_for_each_list(

@@ -41,15 +41,6 @@ def test_the_base_image_has_python_3_11_by_both_names(
 DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY hello.txt /hello.txt\n"
 
 
-def test_help_lists_the_images_that_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        images.main(["--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert ended.value.code == 0
-    for name in ("base", "systemd", *images.examples()):
-        assert f" {name}" in shown
-
-
 def test_the_base_image_alone_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "ensure_base", lambda host: "sha256:0")
     monkeypatch.setattr(images, "connect", lambda host, timeout_s: io.BytesIO())

@@ -73,23 +73,6 @@ def test_settings_are_never_overwritten_and_the_rest_is_renewed(
     assert [path.name for path in (tmp_path / "usr/local/lib").glob("*dlsched*")] == ["dlsched"]
 
 
-def test_an_installation_that_fails_leaves_the_old_one(
-    tmp_path: Path, quick: list[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = ["--destdir", str(tmp_path), "install"]
-    assert install.main(command) == 0
-    before = files(tmp_path)
-
-    def fails(fresh: Path, library: Path, wheels: Path | None) -> None:
-        fresh.mkdir()
-        raise install.SetupError("no package index answers")
-
-    monkeypatch.setattr(install, "fill", fails)
-    assert install.main(command) == 1
-    assert files(tmp_path) == before
-    assert (tmp_path / "usr/local/bin/dlsched").read_text() == "installed 1"
-
-
 def test_uninstall_leaves_settings_and_state_unless_purged(
     tmp_path: Path, quick: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,20 +144,30 @@ def test_a_masked_unit_is_left_alone_and_so_is_what_the_mask_leads_to(
     assert unit.is_symlink()
 
 
-def test_the_old_one_is_back_where_the_new_one_cannot_take_its_place(
-    tmp_path: Path, quick: list[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fails", ["filling it", "taking its place"])
+def test_an_installation_that_fails_leaves_the_old_one(
+    tmp_path: Path,
+    quick: list[tuple[Path, Path]],
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
 ) -> None:
     command = ["--destdir", str(tmp_path), "install"]
     assert install.main(command) == 0
-    before = files(tmp_path)
-    rename = Path.rename
+    before, rename = files(tmp_path), Path.rename
 
-    def fails(path: Path, target: Path) -> Path:
+    def fill(fresh: Path, library: Path, wheels: Path | None) -> None:
+        fresh.mkdir()
+        raise install.SetupError("no package index answers")
+
+    def take_its_place(path: Path, target: Path) -> Path:
         if path.name == ".dlsched-new":
             raise OSError(5, "Input/output error", str(path))
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", fails)
+    if fails == "filling it":
+        monkeypatch.setattr(install, "fill", fill)
+    else:
+        monkeypatch.setattr(Path, "rename", take_its_place)
     assert install.main(command) == 1
     assert files(tmp_path) == before
     assert (tmp_path / "usr/local/bin/dlsched").read_text() == "installed 1"

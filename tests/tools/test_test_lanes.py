@@ -60,8 +60,7 @@ def test_one_failure_in_any_part_is_the_exit_code(
     assert play(tmp_path, monkeypatch, one=PASSES, two=FAILS) == 1
     told = capfd.readouterr().out
     assert "two     | " in told
-    assert "processes of the tests" in told
-    end = told.split("processes of the tests")[-1]
+    end = told.split("CPU of the tests' processes")[-1]
     assert "\nfailed: test_two.py::test_it\n        assert False\n" in end
 
 

@@ -22,8 +22,6 @@ from dlsched.model.facts import Report
 from dlsched.model.sources import LogPattern, Metric, MetricsEndpoint, Step
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.runtime.docker.probe import recognition
-from dlsched.runtime.docker.probe.probed import Probed
-from dlsched.runtime.docker.probe.proxied import ProxyPage, proxies_of, through
 from dlsched.runtime.docker.probe.recognition import Stack
 from dlsched.runtime.docker.probe.sampling import LOG_BYTES
 from dlsched.runtime.progress.exposition import PageDelta, Pages
@@ -105,11 +103,11 @@ def read_pages(data: bytes) -> str:
     )
     found = []
     for turn, page in enumerate(data[3:].split(_NEXT)):
-        delta = whole.take(page, float(turn), 60.0)
+        delta = whole.take(page, float(turn))
         reading, size = pieces.begin(), _PIECES[turn % len(_PIECES)]
         for start in range(0, len(page), size):
             reading.feed(page[start : start + size])
-        if str(pieces.end(reading, float(turn), 60.0)) != str(delta):
+        if str(pieces.end(reading, float(turn))) != str(delta):
             raise Broken("a page in pieces is another page")
         found.append(_checked(delta))
     return "\n".join(found)
@@ -254,9 +252,6 @@ _PROBE_WORDS = (
     b"# TYPE ",
     b"_duration_seconds_count 3\n",
     b"\n",
-    b'traefik_service_request_duration_seconds_count{service="web@docker"} 7\n',
-    b'traefik_service_request_duration_seconds_sum{service="web-shop@docker"} 2.5\n',
-    b'service="web@docker"',
 )
 _PROBE_LOGS = (
     b"step 250: train loss 1.9673, val loss 2.0700\nstep 500: train loss nan, val loss nan\n",
@@ -269,11 +264,6 @@ _PROBE_LOGS = (
 @cache
 def _stacks() -> tuple[Stack, ...]:
     return recognition.stacks_of(package_presets())
-
-
-@cache
-def _proxies() -> tuple[Stack, ...]:
-    return proxies_of(package_presets())
 
 
 def make_probed(rng: Random) -> bytes:
@@ -298,32 +288,19 @@ def read_probed(data: bytes) -> str:
     names = recognition.histograms(extract)
     for name in names:
         told_line(name)
-    behind = _behind(extract)
     found = recognition.printed(log[-LOG_BYTES:], image, _stacks())
     if found is None:
-        return json.dumps([speakers, names, behind])
+        return json.dumps([speakers, names])
     stack, reading = found
     if reading.seconds is not None and not (
         math.isfinite(reading.seconds) and reading.seconds >= 0 and reading.requests > 0
     ):
         raise Broken(f"no latency: {reading}")
-    return json.dumps([speakers, names, stack.preset, asdict(reading), behind])
-
-
-def _behind(extract: bytes) -> str:
-    """What the page says of a container, where it is a proxy's."""
-    page = ProxyPage("edge", "10.0.0.1", 8080, "/metrics", extract, extract, 2.0)
-    found = through(Probed("web", "1" * 64, "acme/app", None), "web-shop", [page], _proxies())
-    for option in found.sources:
-        told_line(option)
-    reading = found.reading
-    if reading is not None and not (math.isfinite(reading.seconds or 0.0) and reading.requests > 0):
-        raise Broken(f"no latency: {reading}")
-    return str((found.sources, reading))
+    return json.dumps([speakers, names, stack.preset, asdict(reading)])
 
 
 def _extract(page: bytes, size: int) -> bytes:
-    extract = recognition.PageExtract((*_stacks(), *_proxies()))
+    extract = recognition.PageExtract(_stacks())
     for start in range(0, len(page), size):
         extract.feed(page[start : start + size])
     return extract.lines()

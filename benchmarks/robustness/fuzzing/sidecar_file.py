@@ -22,7 +22,7 @@ from benchmarks.robustness.fuzzing.trial import (
     told_line,
 )
 from dlsched.control.ledger.measures import Measures
-from dlsched.estimate.sketch import cv, quantile_s
+from dlsched.estimate.sketch import cv, measured_s
 from dlsched.model.facts import ContainerFact, ContainerState, Report
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SidecarReader
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
@@ -187,7 +187,7 @@ def _check(report: Report) -> None:
         if sketch.buckets and sum(count for _, count in sketch.buckets) != sketch.count:
             raise Broken(f"a latency that is none: {sketch}")
         for quantile in (0.5, 0.999):
-            value_s = quantile_s(sketch, quantile)
+            value_s = measured_s(sketch, quantile)
             if value_s is not None and not 0 <= value_s < math.inf:
                 raise Broken(f"a quantile that is none: {value_s}")
         if not math.isfinite(cv(sketch) or 0.0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.api.metrics.metric import Kind, Metric, Scene, Series, by_job, known, within_job
+from dlsched.api.metrics.metric import Kind, Metric, Series, by_job, known, within_job
 from dlsched.api.schema import AccuracyTargetStatus, JobStatus, LatencyTargetStatus
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Tier
@@ -65,11 +65,6 @@ def _outlook(job: JobStatus) -> Iterable[Series]:
 def _runs(job: JobStatus) -> bool:
     """Whether limits apply to it now; its last ones stay known."""
     return job.state == JobState.RUNNING
-
-
-def _changes(scene: Scene) -> Iterable[Series]:
-    shown = {job.name for job in scene.jobs}
-    return ((key, n) for key, n in scene.totals.changes.items() if key[0] in shown)
 
 
 def _gpu_shares(job: JobStatus, share: float | None) -> Iterable[Series]:
@@ -212,6 +207,41 @@ JOB_METRICS: tuple[Metric, ...] = (
         by_job(lambda job: job.memory_bytes),
     ),
     Metric(
+        "job_memory_working_set_bytes",
+        Kind.GAUGE,
+        _JOB,
+        "The same without file pages that were not used lately.",
+        by_job(lambda job: job.memory.working_set_bytes),
+    ),
+    Metric(
+        "job_memory_limit_bytes",
+        Kind.GAUGE,
+        _JOB,
+        "The smallest memory limit around the job's container; absent: no limit.",
+        by_job(lambda job: job.memory.limit_bytes),
+    ),
+    Metric(
+        "job_memory_peak_bytes",
+        Kind.GAUGE,
+        _JOB,
+        "The most memory that was in use since the container's start, page cache included.",
+        by_job(lambda job: job.memory.peak_bytes),
+    ),
+    Metric(
+        "job_memory_fills",
+        Kind.GAUGE,
+        _JOB,
+        "Whether the job's memory grows steadily and will soon reach its limit: 1 or 0.",
+        by_job(lambda job: None if job.container is None else job.memory.filling is not None),
+    ),
+    Metric(
+        "job_oom_kills_total",
+        Kind.COUNTER,
+        _JOB,
+        "Processes of the job that the kernel killed for want of memory; absent: unknown.",
+        by_job(lambda job: job.memory.oom_kills),
+    ),
+    Metric(
         "job_weight",
         Kind.GAUGE,
         _JOB,
@@ -281,7 +311,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         ("job_name", "kind", "status"),
         "Actions on the job's container: `start`, `resize`, `move`, `remove`; `done`, `begun`, "
         "`failed` or `withheld`.",
-        _changes,
+        lambda scene: scene.totals.changes.items(),
     ),
     Metric(
         "job_gpu_share_promised_ratio",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,8 +38,6 @@ class Scene:
     """What `ps` shows of that cycle."""
     jobs: tuple[JobStatus, ...]
     """The jobs that have series of their own."""
-    connections: Mapping[str, int]
-    """By address of the API."""
     cluster: ClusterStatus | None
     """What a cluster's controller on this host last reported; None: none has run, or it cannot be
     read."""

@@ -21,13 +21,6 @@ def _states(scene: Scene) -> Iterable[Series]:
     return (((state.value,), float(found[state.value])) for state in JobState)
 
 
-def _owner_cpu(scene: Scene) -> Iterable[Series]:
-    by_owner = sorted(scene.totals.owner_cpu.items(), key=lambda one: one[0] or -1)
-    for owner, account in by_owner[:JOBS_MAX]:
-        for kind, core_s in zip(account._fields, account, strict=True):
-            yield ("none" if owner is None else str(owner), kind), core_s
-
-
 NODE_METRICS: tuple[Metric, ...] = (
     Metric(
         "build_info",
@@ -143,29 +136,6 @@ NODE_METRICS: tuple[Metric, ...] = (
         alone(lambda scene: scene.totals.cycle_s),
     ),
     Metric(
-        "update_duration_seconds",
-        Kind.HISTOGRAM,
-        (),
-        "Time that engine or kernel needed to change a container's limits.",
-        alone(lambda scene: scene.totals.update_s),
-    ),
-    Metric(
-        "owner_cpu_seconds_total",
-        Kind.COUNTER,
-        ("owner", "kind"),
-        "CPU-seconds `asked`, `given`, `used`, `lent` and `borrowed` by the jobs of each owner, as "
-        "`dlsched usage` shows them: by uid, or `none` for jobs without a file. A series ends with "
-        "its owner's last job.",
-        _owner_cpu,
-    ),
-    Metric(
-        "decisions_total",
-        Kind.COUNTER,
-        ("policy",),
-        "Cycles in which the policy decided.",
-        lambda scene: (((policy,), n) for policy, n in scene.totals.decisions.items()),
-    ),
-    Metric(
         "guarded_total",
         Kind.COUNTER,
         (),
@@ -185,13 +155,6 @@ NODE_METRICS: tuple[Metric, ...] = (
         (),
         "Cycles that could not be written to the journal.",
         alone(lambda scene: scene.totals.journal.lost_cycles),
-    ),
-    Metric(
-        "api_connections",
-        Kind.GAUGE,
-        ("address",),
-        "Open connections at each address of the API, this one included.",
-        lambda scene: (((address,), n) for address, n in scene.connections.items()),
     ),
     Metric(
         "jobs",

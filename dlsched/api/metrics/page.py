@@ -40,23 +40,17 @@ class MetricsPage:
         self._last: tuple[Totals | None, bytes] = (None, b"")
         """The page, and what it was rendered from."""
 
-    def kept(self, totals: Totals) -> bytes | None:
-        """The page, if it was rendered since that cycle."""
-        totals_then, page = self._last
-        return page if totals_then is totals else None
-
     def render(
-        self,
-        totals: Totals,
-        connections: Mapping[str, int],
-        cluster: Callable[[], ClusterStatus | None] = lambda: None,
+        self, totals: Totals, cluster: Callable[[], ClusterStatus | None] = lambda: None
     ) -> bytes:
         """The page. Callers that come together wait for one rendering."""
         with self._lock:
-            page = self.kept(totals)
-            if page is None:
+            totals_then, page = self._last
+            if totals_then is not totals:
+                status = node_status(totals.report)
+                scene = Scene(totals, status, _with_series(status.jobs), _readable(cluster))
                 registry = CollectorRegistry(auto_describe=False)
-                registry.register(_LastCycle(totals, connections, _readable(cluster)))
+                registry.register(_LastCycle(scene))
                 page = generate_latest(registry)
                 self._last = (totals, page)
             return page
@@ -65,26 +59,13 @@ class MetricsPage:
 class _LastCycle(Collector):
     """All metrics of one cycle."""
 
-    def __init__(
-        self, totals: Totals, connections: Mapping[str, int], cluster: ClusterStatus | None
-    ) -> None:
-        self._totals = totals
-        self._connections = connections
-        self._cluster = cluster
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
 
     def collect(self) -> Iterable[Family]:
         """Every metric that has a series."""
-        status = node_status(self._totals.report)
-        shown = _with_series(status.jobs)
-        scene = Scene(self._totals, status, shown, self._connections, self._cluster)
-        for metric in METRICS:
-            filled = family(metric, metric.read(scene))
-            if filled.samples:
-                yield filled
-
-    def describe(self) -> Iterable[Family]:
-        """Nothing: else the registry would collect to learn the names."""
-        return ()
+        filled = (_FAMILIES[one.kind](one, one.read(self._scene)) for one in METRICS)
+        return (family for family in filled if family.samples)
 
 
 def _readable(cluster: Callable[[], ClusterStatus | None]) -> ClusterStatus | None:
@@ -96,14 +77,7 @@ def _readable(cluster: Callable[[], ClusterStatus | None]) -> ClusterStatus | No
 
 def _with_series(jobs: Sequence[JobStatus]) -> tuple[JobStatus, ...]:
     """The jobs that have series of their own: first those that occupy something."""
-    if len(jobs) <= JOBS_MAX:
-        return tuple(jobs)
     return tuple(sorted(jobs, key=lambda job: not JobState(job.state).holds)[:JOBS_MAX])
-
-
-def family(metric: Metric, series: Iterable[Series]) -> Family:
-    """The metric in the library's types."""
-    return _FAMILIES[metric.kind](metric, series)
 
 
 def _plain(
@@ -146,8 +120,4 @@ _FAMILIES: Mapping[Kind, Callable[[Metric, Iterable[Series]], Family]] = {
 
 def _texts(labels: Sequence[str]) -> list[str]:
     """Values of labels, bounded, and text: half of a surrogate pair could not be encoded."""
-    return [one if one.isascii() and len(one) <= LABEL_CHARACTERS else _text(one) for one in labels]
-
-
-def _text(value: str) -> str:
-    return value[:LABEL_CHARACTERS].encode(errors="backslashreplace").decode()
+    return [one[:LABEL_CHARACTERS].encode(errors="backslashreplace").decode() for one in labels]

@@ -14,24 +14,21 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Footer, Static
 
 from dlsched.cli.output import one_line
 from dlsched.cli.top.asked import Asked, Sheet
 from dlsched.cli.top.feed import Feed, View
 from dlsched.cli.top.table import ORDERS, JobTable, ordered
-from dlsched.cli.top.texts import Load, cluster_of, log_of, node_text, why_of
+from dlsched.cli.top.texts import Load, gpus_of, log_of, node_text, why_of
 from dlsched.model.units import counted
 
 WHY_S = 3.0
-"""The page of the selected job is asked for again so often."""
+"""The page of the selected job, and that of the GPUs, is asked for again so often."""
 
 LOG_S = 2.0
 """A log that is shown is asked for again so often. It is not followed: a silent job would hold one
 of the daemon's 32 places for it."""
-
-CLUSTER_S = 3.0
-"""The cluster that is shown is asked for again so often."""
 
 LOW_ROWS = 20
 """On a lower terminal the table has all the room; Enter shows the page of the job."""
@@ -39,22 +36,16 @@ LOW_ROWS = 20
 MOST_OF_TABLE = "50%"
 """Height of the table at most, while the page of the selected job is below it."""
 
-FOOTER_COLUMNS = 66
+FOOTER_COLUMNS = 48
 """On a narrower terminal the keys stand closer, so that there is room for how to leave."""
-
-NODES_COLUMNS = 9
-"""Of the key for a cluster's nodes."""
 
 _HELP = """\
 up, down, k, j    select a job; the cursor stays on it wherever its row goes
 page up, page down, home, end
 w, Enter          the whole page of `dlsched why`, of the selected job
 l                 the last lines of its output, if you may read them
-/                 show only jobs with a text in their name or state; Esc ends it
 s                 sort: worst first, by name, by CPU
-g                 GPUs of the node, and of each job
-n                 nodes, jobs and queue of the cluster, on its managers
-p                 pause what is shown, and go on
+g                 GPUs of the node, and who holds them
 q                 quit; in a page like this one: back
 
 Worst first: failed or diverged; more than 10 % above the target; blind or
@@ -67,7 +58,7 @@ MEASURED: of a service the latency of its requests of the last 30 s (setting
 TREND: measured latency over target, 15 s a column, 5 minutes. The scale is
 from 0.5 to 1.5, the same for all jobs: in the lower half the target is met.
 
-Nothing is changed from here: `dlsched help` lists the commands that do.
+Nothing is changed from here: `dlsched --help` lists the commands that do.
 """
 
 
@@ -78,23 +69,16 @@ class Top(App[None]):
     CSS = """
     #node, #news { width: 100%; height: auto; }
     #node { max-height: 40%; background: $panel; }
-    #node.gpus { max-height: 70%; }
     #news.late { background: $error; color: $text; text-style: bold; }
     #why { height: 1fr; border-top: solid $primary; border-title-align: left; }
-    #wanted { display: none; border: none; height: 1; padding: 0; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w,enter", "why", "Why", key_display="w"),
         Binding("l", "logs", "Logs"),
-        Binding("slash", "wanted", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
         Binding("g", "gpus", "GPUs"),
-        Binding("p", "pause", "Pause"),
         Binding("question_mark", "explain", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
-        # The last one has no room on the narrowest terminal.
-        Binding("n", "nodes", "Nodes"),
-        Binding("escape", "all", show=False),
     ]
 
     class _News(Message):
@@ -102,16 +86,11 @@ class Top(App[None]):
             self.view = view
             super().__init__()
 
-    def __init__(self, feed: Feed, *, of_cluster: bool = False) -> None:
-        """`of_cluster`: a cluster's controller has run on this host."""
+    def __init__(self, feed: Feed) -> None:
         super().__init__()
-        self._feed, self._of_cluster = feed, of_cluster
+        self._feed = feed
         self._view: View | None = None
-        self._waiting: View | None = None
-        """The last one while paused."""
-        self._paused = False
         self._order = ORDERS[0]
-        self._wanted = ""
         self._began_s = monotonic()
         # A timer may still fire while the widgets are taken away: these are not looked up by name.
         self._node, self._news = Static(id="node", markup=False), Static(id="news", markup=False)
@@ -123,11 +102,6 @@ class Top(App[None]):
         yield self._news
         yield self.table
         yield self.why
-        yield Input(
-            id="wanted",
-            placeholder="text in name or state, Enter to keep, Esc for all jobs",
-            select_on_focus=False,
-        )
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -150,14 +124,10 @@ class Top(App[None]):
         self.why.display = self.size.height >= LOW_ROWS
         # The jobs have the room that they need, up to this; the page of the selected one the rest.
         self.table.styles.max_height = MOST_OF_TABLE if self.why.display else "100%"
-        needed = FOOTER_COLUMNS + NODES_COLUMNS * self._of_cluster
-        self.query_one(Footer).compact = self.size.width < needed
+        self.query_one(Footer).compact = self.size.width < FOOTER_COLUMNS
         self.call_after_refresh(self._draw)
 
     def on_top__news(self, news: _News) -> None:
-        if self._paused:
-            self._waiting = news.view
-            return
         self._view = news.view
         self._draw()
 
@@ -167,24 +137,15 @@ class Top(App[None]):
         view = self._view
         if view is None:
             return
-        self._node.set_class(self.table.with_gpus, "gpus")
-        self._node.update(node_text(view, self.size.width, with_gpus=self.table.with_gpus))
-        jobs = ordered(view, self._order, self._wanted)
-        self.table.empty = (
-            f"no job has {self._wanted!r} in its name or state"
-            if view.status.jobs
-            else "no jobs yet: `dlsched submit FILE` adds one"
-        )
-        numbers = {gpu.uuid: gpu.index for gpu in view.status.node.gpus}
-        self.table.show(jobs, view.trends, numbers)
+        self._node.update(node_text(view, self.size.width))
+        self.table.show(ordered(view, self._order), view.trends)
         self._say()
 
     def _say(self) -> None:
         """What is shown, of when; or since when there is no news."""
         bar, view = self._news, self._view
-        latest = self._waiting or view
-        silent_s = monotonic() - self._began_s if latest is None else latest.silence(monotonic())
-        late = silent_s is not None and (latest is not None or self._feed.problem is not None)
+        silent_s = monotonic() - self._began_s if view is None else view.silence(monotonic())
+        late = silent_s is not None and (view is not None or self._feed.problem is not None)
         bar.set_class(late, "late")
         if self.table.dimmed != late:
             self.table.dimmed = late
@@ -200,13 +161,7 @@ class Top(App[None]):
             return "; ".join(parts)
         if view is None:
             return "waiting for the daemon's first cycle"
-        shown = len(ordered(view, self._order, self._wanted)) if self._wanted else None
-        count = len(view.status.jobs)
-        jobs = counted(count, "job")
-        parts = [jobs if shown is None else f"{shown} of {jobs} with {self._wanted!r} (Esc: all)"]
-        parts += [self._order, _clock(view)]
-        parts += ["PAUSED (p: go on)"] if self._paused else []
-        return " | ".join(parts)
+        return " | ".join((counted(len(view.status.jobs), "job"), self._order, _clock(view)))
 
     # ------------------------------------------------------------------ keys
 
@@ -235,40 +190,7 @@ class Top(App[None]):
         self._draw()
 
     def action_gpus(self) -> None:
-        self.table.with_gpus = not self.table.with_gpus
-        self._draw()
-
-    def action_nodes(self) -> None:
-        self.push_screen(Sheet("cluster", partial(cluster_of, self._feed.daemon), CLUSTER_S))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether the key does something here, and is on the screen."""
-        return self._of_cluster if action == "nodes" else super().check_action(action, parameters)
-
-    def action_pause(self) -> None:
-        self._paused = self.why.paused = not self._paused
-        if self._waiting is not None:
-            self._view, self._waiting = self._waiting, None
-        self._draw()
-
-    def action_wanted(self) -> None:
-        wanted = self.query_one("#wanted", Input)
-        wanted.display = True
-        wanted.focus()
-
-    def action_all(self) -> None:
-        self.query_one("#wanted", Input).value = ""
-        self._end_input()
-
-    @on(Input.Changed)
-    def _filter(self, changed: Input.Changed) -> None:
-        self._wanted = changed.value
-        self._draw()
-
-    @on(Input.Submitted)
-    def _end_input(self) -> None:
-        self.query_one("#wanted", Input).display = False
-        self.table.focus()
+        self.push_screen(Sheet("GPUs", partial(gpus_of, self._feed.daemon), WHY_S))
 
 
 def _clock(view: View) -> str:

@@ -44,7 +44,6 @@ class Asked(VerticalScroll):
         """`again_s`: asked again so often; None: once. `at_end`: its end is what matters."""
         super().__init__(id=id)
         self.can_focus = id is None
-        self.paused = False
         self._again_s, self._at_end = again_s, at_end
         self._load: Load | None = None
         self._asking = False
@@ -57,7 +56,7 @@ class Asked(VerticalScroll):
         if self._at_end and self.can_focus:
             self.anchor()  # until its reader scrolls
         if self._again_s is not None:
-            self.set_interval(self._again_s, self._again)
+            self.set_interval(self._again_s, self._ask)
 
     def ask(self, load: Load | None) -> None:
         """Show what `load` returns from now on; None: nothing."""
@@ -65,10 +64,6 @@ class Asked(VerticalScroll):
         # What was shown is another job's.
         self._show(Text() if load is None else Text("asking the daemon", "dim"))
         self._ask()
-
-    def _again(self) -> None:
-        if not self.paused:
-            self._ask()
 
     def _ask(self) -> None:
         if self._asking or self._load is None or not self.display:

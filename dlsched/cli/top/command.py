@@ -6,17 +6,12 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dlsched.cli import options
 from dlsched.cli.output import say
 from dlsched.cli.program import INVALID
-from dlsched.model.errors import DlschedError
-
-if TYPE_CHECKING:
-    from dlsched.api.client import Daemon
 
 
 @click.command(short_help="Watch jobs, targets, limits and reasons live.")
@@ -43,15 +38,7 @@ def top(ctx: click.Context, config: Path | None, run_dir: Path | None) -> None:
     from dlsched.cli.top.app import Top
     from dlsched.cli.top.feed import Feed
 
-    Top(Feed(daemon), of_cluster=_of_cluster(daemon)).run()
-
-
-def _of_cluster(daemon: Daemon) -> bool:
-    """Whether a cluster's controller has run on this host; not where its status is unreadable."""
-    try:
-        return daemon.cluster().cluster is not None
-    except DlschedError:
-        return False
+    Top(Feed(daemon)).run()
 
 
 def _unfit() -> str | None:

@@ -46,17 +46,13 @@ class Curves:
 
     def __init__(self) -> None:
         self._curves: dict[str, _Curve] = {}
-        self._run = ""
         self._now_s = -math.inf
 
-    def add(self, run: str, point: CyclePoint) -> None:
-        """Take a cycle of that run of the daemon. Its clock goes on over a restart of the daemon,
-        but not over one of the host."""
+    def add(self, point: CyclePoint) -> None:
+        """Take a cycle, once. The daemon's clock goes on over its restart."""
         if point.now_s <= self._now_s:
-            if run == self._run:
-                return
-            self._curves.clear()
-        self._run, self._now_s = run, point.now_s
+            return
+        self._now_s = point.now_s
         curves = {}
         for job in point.jobs:
             curve = curves[job.name] = self._curves.get(job.name) or _Curve()

@@ -84,7 +84,7 @@ class Feed:
         """The view that this message completes."""
         if message.kind == "point":
             point = read(CyclePoint, json.loads(message.data))
-            self._curves.add(message.id.partition(":")[0], point)
+            self._curves.add(point)
             if self._now_s is not None:
                 self._period_s = max(0.0, point.now_s - self._now_s)
             self._now_s = point.now_s

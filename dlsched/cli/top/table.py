@@ -32,7 +32,6 @@ from dlsched.cli.pages import (
 from dlsched.cli.top.curves import BUCKETS, bar
 from dlsched.cli.top.feed import View
 from dlsched.estimate.measured import Judged, judged
-from dlsched.model.units import render_bytes
 
 Part = tuple[str, str]
 """Text and style."""
@@ -47,19 +46,10 @@ class Layout(NamedTuple):
     """The width of each is its `least`."""
     whole_target: bool
     """Whether the quantile or metric is shown with the measured value."""
-    with_gpus: bool
 
     @property
     def width(self) -> int:
         return sum(one.least for one in self.columns) + len(GAP) * (len(self.columns) - 1)
-
-
-_GPU_COLUMNS = (
-    Column("GPU", 5),
-    Column("SHARE", 5, right=True),
-    Column("USED", 5, right=True),
-    Column("GPU MEMORY", 10, right=True),
-)
 
 
 class _Choice(NamedTuple):
@@ -89,13 +79,13 @@ _CHOICES = (
 """The first one that fits is used."""
 
 
-def layout_for(width: int, name_columns: int, *, with_gpus: bool) -> Layout:
+def layout_for(width: int, name_columns: int) -> Layout:
     """The widest layout that fits; `name_columns`: the longest name."""
-    layouts = [_layout(one, name_columns, with_gpus=with_gpus) for one in _CHOICES]
+    layouts = [_layout(one, name_columns) for one in _CHOICES]
     return next((one for one in layouts if one.width <= width), layouts[-1])
 
 
-def _layout(choice: _Choice, name_columns: int, *, with_gpus: bool) -> Layout:
+def _layout(choice: _Choice, name_columns: int) -> Layout:
     whole = choice.target_columns == _WHOLE_TARGET_COLUMNS
     target = Column("MEASURED / TARGET" if whole else "TARGET", choice.target_columns, right=True)
     columns = [
@@ -106,18 +96,14 @@ def _layout(choice: _Choice, name_columns: int, *, with_gpus: bool) -> Layout:
         *([Column(TREND, choice.trend_columns)] if choice.trend_columns else []),
         *([Column("FORECAST", FORECAST_COLUMNS)] if choice.forecast else []),
         *([Column("CPU / LIMIT", 12)] if choice.cpu else []),
-        *(_GPU_COLUMNS if with_gpus else ()),
     ]
-    return Layout(columns, whole, with_gpus)
+    return Layout(columns, whole)
 
 
 def cells(
-    job: JobStatus,
-    trend: Sequence[float | None] | None,
-    layout: Layout,
-    gpu_numbers: Mapping[str, int],
+    job: JobStatus, trend: Sequence[float | None] | None, layout: Layout
 ) -> list[Sequence[Part]]:
-    """The text of each column, clean, in parts of one style. `gpu_numbers`: by UUID."""
+    """The text of each column, clean, in parts of one style."""
     texts = {
         "NAME": Cell(job.name),
         "STATE": Cell(job.state, STATE_STYLE.get(job.state, "")),
@@ -128,8 +114,6 @@ def cells(
     }
     if layout.whole_target:
         texts["MEASURED / TARGET"] = Cell(measured_against_target(job))
-    if layout.with_gpus:
-        texts.update(_gpu_cells(job, gpu_numbers))
     return [
         _trend(job, trend, column.least)
         if column.header == TREND
@@ -161,24 +145,8 @@ def _ratio_style(ratio: float | None) -> str:
     return "green" if ratio is None else _JUDGED[judged(ratio)][0]
 
 
-def _gpu_cells(job: JobStatus, gpu_numbers: Mapping[str, int]) -> Mapping[str, Cell]:
-    gpu = job.gpu
-    if gpu is None:
-        return {column.header: Cell("-", "dim") for column in _GPU_COLUMNS}
-    numbers = [str(gpu_numbers.get(uuid, "?")) for uuid in gpu.uuids]
-    return {
-        "GPU": Cell(",".join(numbers) or "none"),
-        "SHARE": Cell(_percent(gpu.actual_share)),
-        "USED": Cell(_percent(gpu.used_ratio)),
-        "GPU MEMORY": Cell("-" if gpu.memory_bytes is None else render_bytes(gpu.memory_bytes)),
-    }
-
-
-def _percent(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio * 100:.0f} %"
-
-
 _PLAIN = Style()
+_EMPTY = "no jobs yet: `dlsched submit FILE` adds one"
 
 
 class JobTable(ScrollView, can_focus=True):
@@ -208,24 +176,15 @@ class JobTable(ScrollView, can_focus=True):
     def __init__(self) -> None:
         super().__init__(id="jobs")
         self.selected: str | None = None
-        self.with_gpus = False
         self.dimmed = False
-        self.empty = ""
-        """What is said without any job."""
         self._jobs: Sequence[JobStatus] = ()
         self._trends: Mapping[str, Sequence[float | None]] = {}
-        self._gpu_numbers: Mapping[str, int] = {}
         self._at = 0
         """The selected job's row."""
 
-    def show(
-        self,
-        jobs: Sequence[JobStatus],
-        trends: Mapping[str, Sequence[float | None]],
-        gpu_numbers: Mapping[str, int],
-    ) -> None:
+    def show(self, jobs: Sequence[JobStatus], trends: Mapping[str, Sequence[float | None]]) -> None:
         """Show these jobs in this order. A selected job that is gone is followed by the next."""
-        self._jobs, self._trends, self._gpu_numbers = jobs, trends, gpu_numbers
+        self._jobs, self._trends = jobs, trends
         names = [job.name for job in jobs]
         self.virtual_size = Size(self.size.width, len(jobs) + 1)
         self.styles.height = len(jobs) + 1
@@ -267,14 +226,14 @@ class JobTable(ScrollView, can_focus=True):
 
     def _layout(self) -> Layout:
         longest = max((columns_of(job.name) for job in self._jobs), default=0)
-        return layout_for(self.size.width, longest, with_gpus=self.with_gpus)
+        return layout_for(self.size.width, longest)
 
     def render_line(self, y: int) -> Strip:
         """A line of the screen: the header, which stays, or a job."""
         base = self.rich_style
         row, layout = y - 1 + self.scroll_offset.y, self._layout()
         if not self._jobs:
-            return self._strip([(self.empty if y == 0 else "", "dim")], base)
+            return self._strip([(_EMPTY if y == 0 else "", "dim")], base)
         if y == 0:
             return self._strip(_header(layout), base)
         if row >= len(self._jobs):
@@ -282,7 +241,7 @@ class JobTable(ScrollView, can_focus=True):
         job = self._jobs[row]
         if row == self._at:
             base += self.get_component_rich_style("job-table--selected", partial=True)
-        texts = cells(job, self._trends.get(job.name), layout, self._gpu_numbers)
+        texts = cells(job, self._trends.get(job.name), layout)
         return self._strip(_line(texts, layout.columns), base)
 
     def _strip(self, parts: Sequence[Part], base: Style) -> Strip:
@@ -317,10 +276,9 @@ def _line(texts: Sequence[Sequence[Part]], columns: Sequence[Column]) -> list[Pa
 ORDERS = ("worst first", "by name", "by CPU")
 
 
-def ordered(view: View, order: str, wanted: str) -> Sequence[JobStatus]:
-    """The jobs whose name or state has `wanted` in it."""
-    wanted = wanted.lower()
-    jobs = [job for job in view.status.jobs if wanted in job.name.lower() or wanted in job.state]
+def ordered(view: View, order: str) -> Sequence[JobStatus]:
+    """The jobs in one of the `ORDERS`."""
+    jobs = view.status.jobs
     if order == "by name":
         return sorted(jobs, key=lambda job: job.name)
     if order == "by CPU":

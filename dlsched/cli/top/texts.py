@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from dlsched.api.client import Daemon
-from dlsched.cli.cluster_pages import show_cluster
 from dlsched.cli.gpu_pages import show_gpus
 from dlsched.cli.layout import Page
 from dlsched.cli.output import LogText
@@ -53,8 +52,8 @@ class _Lines(Page):
         return [Text.from_ansi(line) for line in self._kept]
 
 
-def node_text(view: View, width: int, *, with_gpus: bool) -> Text:
-    """The node in one line, its GPUs if they are wanted, alarms and rejected files."""
+def node_text(view: View, width: int) -> Text:
+    """The node in one line, alarms and rejected files."""
     status = view.status
     page = _Lines(width)
     foreign = status.node.foreign_cores
@@ -68,10 +67,6 @@ def node_text(view: View, width: int, *, with_gpus: bool) -> Text:
     lines = [*page.lines, *notes.lines[:NOTES_MAX]]
     if (more := len(notes.lines) - NOTES_MAX) > 0:
         lines.append(Text(f"  and {counted(more, 'more line')}: `dlsched ps`", "red"))
-    if with_gpus:
-        gpus = _Lines(width)
-        show_gpus(status.node.gpus, gpus)
-        lines += gpus.lines or [Text("this node has no GPUs", "dim")]
     return Text("\n").join(lines)
 
 
@@ -82,13 +77,11 @@ def why_of(daemon: Daemon, job: str, width: int) -> Text:
     return Text("\n").join(page.lines)
 
 
-def cluster_of(daemon: Daemon, width: int) -> Text:
-    """The page of `dlsched cluster status`."""
-    page, answer = _Lines(width), daemon.cluster()
-    if answer.cluster is None:
-        return Text("no controller of a cluster has run on this host", "dim")
-    show_cluster(answer.cluster, page)
-    return Text("\n").join(page.lines)
+def gpus_of(daemon: Daemon, width: int) -> Text:
+    """The node's GPUs, and who holds them."""
+    page = _Lines(width)
+    show_gpus(daemon.status().node.gpus, page)
+    return Text("\n").join(page.lines) or Text("this node has no GPUs", "dim")
 
 
 def log_of(daemon: Daemon, job: str, _width: int) -> Text:

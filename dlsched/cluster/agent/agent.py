@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from dlsched.cluster.agent.assignments import (
     Assignment,
     Assignments,
     Course,
-    differs,
     followed,
 )
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
@@ -41,7 +39,7 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import CycleReport
-from dlsched.model.errors import DlschedError, NotNow
+from dlsched.model.errors import NotNow
 from dlsched.model.leaving import LeavingPhase
 from dlsched.model.spec import Limits
 from dlsched.model.state import JobState, JobView
@@ -70,15 +68,13 @@ class ClusterAgent:
         images: NodeImages,
         checkpoints: HttpsCheckpoints,
         clock: Clock,
-        digest_of: Callable[[Path], Future[str]],
         policy: Callable[[], str],
         contact: Contact,
     ) -> None:
-        """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256;
-        with a DlschedError it is tried again; `policy` returns the name of the node's present
+        """`inner` is the node's own source of jobs; `policy` returns the name of the node's present
         policy. Raises OSError."""
         self._most_bytes, self._inner, self._node = checkpoint_max_bytes, inner, node
-        self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
+        self._checkpoints, self._clock = checkpoints, clock
         self._images, self._policy, self._contact = images, policy, contact
         self._began_s = now_s = clock.now_s()
         self._held = Assignments(state_dir, now_s)
@@ -159,7 +155,7 @@ class ClusterAgent:
             elif own.phase is Phase.PREPARED:
                 self._prepared(own, course, now_s)
             elif own.phase is Phase.ARRIVING:
-                self._arriving(own, course, now_s)
+                self._arriving(own, now_s)
             elif own.phase is Phase.FAILED:
                 self._failed(own, course, now_s)
             elif own.phase in RUNNING:
@@ -173,7 +169,6 @@ class ClusterAgent:
             self._policy(),
             self._images.names(),
             self._given.spec_of,
-            self._checkpoints.came_bytes,
             now_s,
         )
         self._last_s = now_s
@@ -227,7 +222,7 @@ class ClusterAgent:
         if own is not None and (own.phase not in LEFT or own.epoch >= order.epoch):
             return
         fence = replace(order, verb=Verb.CLEAR)
-        refusal = replace(followed(own, fence, Phase.FENCED), why=why.partition("\n")[0])
+        refusal = replace(followed(own, fence, Phase.FENCED), why=why)
         if order.verb is Verb.PREPARE:
             self._held.write(replace(refusal, phase=Phase.FAILED, confirmed=False), now_s)
         elif order.verb is Verb.ARRIVE and order.source is None:
@@ -309,7 +304,7 @@ class ClusterAgent:
             fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
             self._held.write(fence, now_s)
 
-    def _arriving(self, own: Assignment, course: Course, now_s: float) -> None:
+    def _arriving(self, own: Assignment, now_s: float) -> None:
         if own.source is None or own.saved is None:
             self._held.write(replace(own, phase=Phase.RUNNING), now_s)
             return
@@ -324,29 +319,12 @@ class ClusterAgent:
                 self._bring(own)
             return
         archive = self._archives.incoming(own)
-        if course.digest is None:
-            self._checkpoints.begin(own.source, own.job, own.epoch, archive, self._most_bytes)
-            problem = self._checkpoints.fetched(own.job, own.epoch)
-            if problem:
-                self._held.fail(own, f"the job's checkpoint cannot be fetched: {problem}", now_s)
-            elif problem is not None:
-                course.digest = self._digest_of(archive)
-        elif course.digest.done():
-            failed = course.digest.exception()
-            course.problem = ""
-            if isinstance(failed, DlschedError):
-                course.digest, course.problem = (
-                    None,
-                    f"the job's checkpoint is not read yet: {failed}",
-                )
-                return
-            problem = differs(course.digest, archive, own.saved)
-            course.digest = None
-            if problem is not None:
-                self._archives.remove_incoming(own)
-                self._held.fail(own, problem, now_s)
-            elif self._held.write(replace(own, phase=Phase.RUNNING), now_s):
-                self._bring(own)
+        self._checkpoints.begin(own.source, own.job, own.epoch, archive, own.saved)
+        problem = self._checkpoints.fetched(own.job, own.epoch)
+        if problem:
+            self._held.fail(own, f"the job's checkpoint cannot be fetched: {problem}", now_s)
+        elif problem is not None and self._held.write(replace(own, phase=Phase.RUNNING), now_s):
+            self._bring(own)
 
     def _running(self, own: Assignment, course: Course, now_s: float) -> None:
         view = self._views.get(own.job)

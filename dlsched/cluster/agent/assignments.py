@@ -4,7 +4,6 @@ which orders were followed, and archives of checkpoints that come and go."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,8 +64,6 @@ class Course:
 
     since_s: float
     """When its phase began, or this agent."""
-    digest: Future[str] | None = None
-    """Of the archive that has come."""
     problem: str = ""
     """Why its order waits, although it is tried again in each cycle."""
     has_image: str = ""
@@ -108,7 +105,7 @@ class Assignments:
         self._unwritten = None
         course = self.courses.setdefault(own.job, Course(now_s))
         if begins:
-            course.since_s, course.digest, course.problem = now_s, None, ""
+            course.since_s, course.problem = now_s, ""
             if own.phase is not Phase.PREPARED:
                 course.has_image = ""
         return True
@@ -213,19 +210,6 @@ class Archives:
 
     def _folders(self) -> tuple[Path, Path]:
         return self._incoming, self._outgoing
-
-
-def differs(digest: Future[str], archive: Path, saved: Saved) -> str | None:
-    """Why what came differs from the one that the source has; None: it does not."""
-    try:
-        size_bytes, found = archive.stat().st_size, digest.result()
-    except OSError as error:
-        return f"the job's checkpoint cannot be read: {error.strerror or error}"
-    if size_bytes != saved.size_bytes:
-        return f"the job's checkpoint has {size_bytes} bytes instead of {saved.size_bytes}"
-    if found != saved.sha256:
-        return f"the job's checkpoint has digest {found[:12]} instead of {saved.sha256[:12]}"
-    return None
 
 
 def _name(job: str, epoch: int) -> str:

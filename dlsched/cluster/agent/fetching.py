@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import logging
 import os
 import shutil
@@ -15,6 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from dlsched.cluster.certificates import Certificates
+from dlsched.cluster.core.records import Saved
 from dlsched.cluster.https import (
     PORT,
     Answer,
@@ -32,15 +34,8 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 10.0
 """Longest silence of the other node, also before its answer begins."""
-KNOWN_WITHIN_S = 30.0
-"""After a start of the agent, the next report request has the addresses of the members."""
-SLOWEST_BYTES_PER_S = 64 << 10
-"""A source that sends a little now and then would otherwise never end."""
-GRACE_S = 60.0
-"""Time beyond that of the slowest rate."""
 MARGIN = 1.2
 """Free space that the disk must have, in sizes of the archive."""
-_POLL_S = 0.2
 _ERROR_BYTES = 64 << 10
 
 
@@ -53,7 +48,6 @@ class _Fetch:
     work: Future[None] | None = None
     result: str | None = None
     """None: it is under way; else the empty text, or why it failed."""
-    came_bytes: int = 0
 
 
 class HttpsCheckpoints:
@@ -63,13 +57,14 @@ class HttpsCheckpoints:
         self,
         certificates: Certificates,
         address: Callable[[str], str],
+        most_bytes: int,
         port: int = PORT,
         free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     ) -> None:
-        """`address`: the IP address of a node, empty while it is not known; from any thread.
-        `free_bytes`: of the disk of a folder."""
+        """`address`: the IP address of a node, empty while it is not known; `most_bytes`: of a
+        checkpoint; `free_bytes`: of the disk of a folder."""
         self._client = HttpsClient(certificates)
-        self._address, self._port = address, port
+        self._address, self._most_bytes, self._port = address, most_bytes, port
         self._free_bytes = free_bytes
         self._thread = LoopThread("cluster-fetching")
         self._lock = threading.Lock()
@@ -82,16 +77,19 @@ class HttpsCheckpoints:
         """End all that is under way; what is not whole leaves no file."""
         self._thread.stop()
 
-    def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
-        """Begin to fetch into a file that must not exist; again: changes nothing. A lower epoch
+    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> None:
+        """Begin to fetch that checkpoint into the file, once the source's address is known: after
+        a start of the agent the next report request has it. Again: changes nothing. A lower epoch
         of the job is given up."""
+        address = self._address(source)
         with self._lock:
             last = self._fetches.get(job)
-            if last is not None and last.epoch >= epoch:
+            if not address or (last is not None and last.epoch >= epoch):
                 return
             self._drop(job)
             self._fetches[job] = fetch = _Fetch(epoch, to)
-            fetch.work = self._thread.begin(self._run(source, job, fetch, most_bytes))
+            destination = Destination(source, address, self._port)
+            fetch.work = self._thread.begin(self._run(destination, job, fetch, saved))
 
     def end(self, job: str) -> None:
         """Give up what is being fetched of the job, if anything: once this returns, no file of it
@@ -100,105 +98,81 @@ class HttpsCheckpoints:
             self._drop(job)
 
     def fetched(self, job: str, epoch: int) -> str | None:
-        """None: under way; else the empty text, or why it failed, and then there is no file."""
+        """None: not yet; else the empty text, or why it failed, and then there is no file."""
         with self._lock:
             fetch = self._fetches.get(job)
-            if fetch is None or fetch.epoch != epoch:
-                return f"epoch {epoch} of {job} is not being fetched"
-            return fetch.result
-
-    def came_bytes(self, job: str, epoch: int) -> int | None:
-        """How much of it has come; None: it is not being fetched."""
-        with self._lock:
-            fetch = self._fetches.get(job)
-            return None if fetch is None or fetch.epoch != epoch else fetch.came_bytes
+            return None if fetch is None or fetch.epoch != epoch else fetch.result
 
     def _drop(self, job: str) -> None:
         if (fetch := self._fetches.pop(job, None)) is not None and fetch.work is not None:
             fetch.work.cancel()
 
-    async def _run(self, source: str, job: str, fetch: _Fetch, most_bytes: int) -> None:
+    async def _run(self, source: Destination, job: str, fetch: _Fetch, saved: Saved) -> None:
         to = fetch.to
         result = "fetching the checkpoint was given up"
         try:
-            destination = await self._find(source)
             target = f"/v1/cluster/jobs/{job}/checkpoint?epoch={fetch.epoch}"
             async with (
                 asyncio.timeout(SILENT_S) as silence,
-                self._client.ask(destination, "GET", target) as answer,
+                self._client.ask(source, "GET", target) as answer,
             ):
-                size_bytes = await self._size(answer, to, most_bytes)
-                await self._write(answer, size_bytes, job, fetch, silence)
+                await self._check(answer, to, saved.size_bytes)
+                await self._write(answer, saved, job, fetch, silence)
             result = ""
         except NotAnswered as error:
-            result = f"{source}: {error}"
+            result = f"{source.node}: {error}"
         except TimeoutError:
-            least = f"{render_bytes(SLOWEST_BYTES_PER_S)}/s"
-            result = f"{source}: silent for {render_seconds(SILENT_S)}, or slower than {least}"
+            result = f"{source.node}: silent for {render_seconds(SILENT_S)}"
         except OSError as error:
             result = f"{to}: {error.strerror or error}"
         except Exception as error:  # other fetches go on
             log.exception("fetching the checkpoint of %s failed", job)
-            result = f"{source}: {type(error).__name__}"
+            result = f"{source.node}: {type(error).__name__}"
         finally:
             with self._lock:
                 fetch.result = plain_text(result[:LINE_CHARACTERS])
 
-    async def _find(self, source: str) -> Destination:
-        """Raises NotAnswered."""
-        clock = asyncio.get_running_loop().time
-        until_s = clock() + KNOWN_WITHIN_S
-        while not (address := self._address(source)):
-            if clock() > until_s:
-                raise NotAnswered("no manager has reported that node's address")
-            await asyncio.sleep(_POLL_S)
-        return Destination(source, address, self._port)
-
-    async def _size(self, answer: Answer, to: Path, most_bytes: int) -> int:
-        """How long the archive is. Raises NotAnswered where it cannot be taken, OSError."""
+    async def _check(self, answer: Answer, to: Path, size_bytes: int) -> None:
+        """Raises NotAnswered where it is not that checkpoint or too long, OSError without space."""
         if answer.status != HTTPStatus.OK:
             raise NotAnswered(refusal(answer.status, await answer.body(_ERROR_BYTES)))
-        size_bytes = answer.size_bytes
-        if size_bytes is None:
-            raise NotAnswered("the answer does not say how long the checkpoint is")
-        if size_bytes > most_bytes:
-            most = render_bytes(most_bytes)
+        if answer.size_bytes != size_bytes:
+            line = f"the checkpoint has {answer.size_bytes} bytes instead of {size_bytes}"
+            raise NotAnswered(line)
+        if size_bytes > self._most_bytes:
+            most = render_bytes(self._most_bytes)
             raise NotAnswered(f"the checkpoint has {render_bytes(size_bytes)}, at most {most} fit")
         free_bytes, needed_bytes = self._free_bytes(to.parent), int(size_bytes * MARGIN)
         if free_bytes < needed_bytes:
             needed, free = render_bytes(needed_bytes), render_bytes(free_bytes)
             raise OSError(errno.ENOSPC, f"{needed} of free space are needed, there are {free}")
-        if to.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        return size_bytes
 
     async def _write(
-        self, answer: Answer, size_bytes: int, job: str, fetch: _Fetch, silence: asyncio.Timeout
+        self, answer: Answer, saved: Saved, job: str, fetch: _Fetch, silence: asyncio.Timeout
     ) -> None:
-        """Write it durably; a cut one leaves no file. Raises OSError and what reading raises."""
+        """Write it durably; a cut or changed one leaves no file. Raises OSError and what reading
+        raises."""
         to = fetch.to
         unfinished = to.with_name(f".{to.name}.tmp")
-        unfinished.unlink(missing_ok=True)  # of a killed run
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(unfinished, flags, 0o600)
         try:
-            with os.fdopen(descriptor, "wb") as stream:
-                async with asyncio.timeout(GRACE_S + size_bytes / SLOWEST_BYTES_PER_S):
-                    left = size_bytes
-                    async for block in answer.blocks():
-                        if (left := left - len(block)) < 0:  # it may be chunked, too
-                            raise NotAnswered("the checkpoint is longer than its answer says")
-                        stream.write(block)
-                        fetch.came_bytes = size_bytes - left
-                        silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
+            with unfinished.open("wb") as stream:
+                left, digest = saved.size_bytes, hashlib.sha256()
+                async for block in answer.blocks():
+                    if (left := left - len(block)) < 0:  # it may be chunked, too
+                        raise NotAnswered("the checkpoint is longer than its answer says")
+                    stream.write(block)
+                    digest.update(block)
+                    silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
                 silence.reschedule(None)
+                if (found := digest.hexdigest()) != saved.sha256:
+                    line = f"the checkpoint has digest {found[:12]} instead of {saved.sha256[:12]}"
+                    raise NotAnswered(line)
                 stream.flush()
-                await asyncio.to_thread(os.fsync, descriptor)
+                await asyncio.to_thread(os.fsync, stream.fileno())
             with self._lock:
                 if self._fetches.get(job) is not fetch:
                     raise asyncio.CancelledError
-                # Unlike a rename it replaces nothing.
-                to.hardlink_to(unfinished)
+                unfinished.rename(to)
         finally:
             unfinished.unlink(missing_ok=True)
         try:

@@ -100,24 +100,23 @@ def check(order: Order, own: Assignment | None, is_local: bool) -> None:
     the job file has problems."""
     if own is not None and order.epoch < own.epoch:
         raise OrderRefused(
-            f"{order.job}: the order is older than epoch {own.epoch}, which this node follows",
-            epoch=own.epoch,
+            f"{order.job}: the order is older than epoch {own.epoch}, which this node follows"
         )
     needs_file = order.verb in (Verb.PREPARE, Verb.ARRIVE)
     if needs_file or (order.verb is Verb.GIVE_BACK and own is None):
         if is_local:
             text = f"{order.job}: {order.node} has a job of its own of that name"
-            raise OrderRefused(text, 422)
+            raise OrderRefused(text, is_for_good=True)
         parsed(order.job, order.text)
 
 
 def parsed(job: str, text: str) -> JobSpec:
-    """The job's spec. Raises OrderRefused with the problems, a line each."""
+    """The job's spec. Raises OrderRefused with the first problem."""
     try:
         spec = parse_spec(text, f"{job}.yaml")
     except SpecError as error:
-        lines = "\n".join(str(problem) for problem in error.problems)
-        raise OrderRefused(lines, 422) from None
+        raise OrderRefused(str(error.problems[0]), is_for_good=True) from None
     if spec.name != job:
-        raise OrderRefused(f"the job file of {job} is for another job, {spec.name}", 422)
+        text = f"the job file of {job} is for another job, {spec.name}"
+        raise OrderRefused(text, is_for_good=True)
     return replace(spec, owner=0)  # only an operator writes to a manager's folder

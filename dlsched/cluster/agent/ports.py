@@ -81,12 +81,7 @@ class NodeImages(Protocol):
 class OrderRefused(DlschedError):
     """This order is not followed: a lower epoch, or a job file with problems."""
 
-    def __init__(self, text: str, status: int = 409, epoch: int = 0) -> None:
-        """`status`: 409, it is overtaken by `epoch`; 422: problems of the job file."""
+    def __init__(self, text: str, *, is_for_good: bool = False) -> None:
+        """`is_for_good`: this node, and this version of dlsched, refuses the same order again."""
         super().__init__(text)
-        self.status, self.epoch = status, epoch
-
-    @property
-    def is_for_good(self) -> bool:
-        """Whether this node, and this version of dlsched, refuses the same order again."""
-        return self.status == 422
+        self.is_for_good = is_for_good

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import socket
-import stat
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -57,9 +54,6 @@ log = logging.getLogger(__name__)
 
 PEER_CONNECTIONS_MAX = 32
 """Of one node, at the same time."""
-PROBLEMS_MAX = 50
-"""Lines of a job file's problems in one answer."""
-_BLOCK_BYTES = 256 << 10
 _CHECKPOINT = re.compile(rf"/v1/cluster/jobs/({NAME})/checkpoint")
 
 
@@ -164,7 +158,7 @@ class _Routes:
         whole, so that any thread may read it."""
 
     def app(self, door: Door) -> Starlette:
-        """Every error is `{"error": "one line"}`, with `epoch` or `problems` for an order."""
+        """Every error is `{"error": "one line"}`."""
         app = Starlette(
             middleware=[Middleware(_Gate, door=door)],
             routes=[
@@ -189,8 +183,8 @@ class _Routes:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
         self.nodes = dict(asked.nodes)
         report = self._agent.report(asked.placed, frozenset(asked.nodes), asked.heard_s)
-        report = replace(report, node=self._certificates.own().name)
-        return Response(report_bytes(report, self._now_s()), media_type="application/json")
+        report = replace(report, node=self._certificates.own().name, now_s=self._now_s())
+        return Response(report_bytes(report), media_type="application/json")
 
     async def order(self, request: Request) -> Response:
         try:
@@ -204,7 +198,7 @@ class _Routes:
         try:
             self._agent.follow(order)
         except OrderRefused as error:
-            return _refused_order(error)
+            return _error(HTTPStatus.CONFLICT, str(error)[:LINE_CHARACTERS])
         return JSONResponse({}, HTTPStatus.ACCEPTED)
 
     async def checkpoint(self, request: Request) -> Response:
@@ -213,47 +207,28 @@ class _Routes:
         if name not in self.nodes:
             detail = f"{name} is not among the cluster's present members"
             raise HTTPException(HTTPStatus.FORBIDDEN, detail)
-        path = None
-        if re.fullmatch(NAME, job):
-            path = self._agent.checkpoint(job, epoch, name)
-        if path is None:
+        path = self._agent.checkpoint(job, epoch, name)
+        if path is None or not path.is_file():
             detail = f"this node keeps no checkpoint of {shown(job)}, epoch {epoch}, for {name}"
             raise HTTPException(HTTPStatus.NOT_FOUND, detail)
-        return ArchiveResponse(_opened(path), request.state.abort)
+        return ArchiveResponse(path, request.state.abort)
 
 
-class ArchiveResponse(StreamingResponse):
-    """A file in blocks, never whole in memory. A caller who takes nothing is cut off, and so is one
-    whose file was removed or became shorter: it must not take part of it for the whole."""
+class ArchiveResponse(FileResponse):
+    """A file in blocks, never whole in memory. A caller who takes nothing is cut off; one whose
+    file became shorter gets no end of the answer, so as not to take part of it for the whole."""
 
-    def __init__(self, descriptor: int, abort: Callable[[], None]) -> None:
-        """Takes over the descriptor, at the file's begin."""
-        self._descriptor, self._abort = descriptor, abort
-        self._size_bytes = os.fstat(descriptor).st_size
+    chunk_size = 256 << 10
+
+    def __init__(self, archive: Path, abort: Callable[[], None]) -> None:
+        self._abort = abort
         super().__init__(
-            self._blocks(),
-            headers={"Content-Length": str(self._size_bytes), "Cache-Control": "no-store"},
-            media_type="application/x-tar",
+            archive, headers={"Cache-Control": "no-store"}, media_type="application/x-tar"
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(
-                scope, receive, in_time(send, api_server.ASK_WITHIN_S, self._abort)
-            )
-        finally:
-            os.close(self._descriptor)
-
-    async def _blocks(self) -> AsyncIterator[bytes]:
-        left = self._size_bytes
-        while left:
-            block = await run_in_threadpool(os.read, self._descriptor, min(left, _BLOCK_BYTES))
-            removed = not os.fstat(self._descriptor).st_nlink
-            if removed or not block:
-                self._abort()
-                await asyncio.get_running_loop().create_future()  # the disconnect cancels this
-            left -= len(block)
-            yield block
+        in_time_only = in_time(send, api_server.ASK_WITHIN_S, self._abort)
+        await super().__call__(scope, receive, in_time_only)
 
 
 def _caller(transport: asyncio.Transport) -> Peer:
@@ -283,27 +258,6 @@ def _epoch(text: str) -> int:
         return int(text)
     detail = f"epoch is {shown(text)}, must be a whole number from 1 to {WHOLE_MAX}"
     raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
-
-
-def _opened(path: Path) -> int:
-    """A descriptor of that file. Raises HTTPException."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        detail = f"the checkpoint cannot be read: {error.strerror}"
-        raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise HTTPException(HTTPStatus.NOT_FOUND, "the checkpoint is not a regular file")
-    return descriptor
-
-
-def _refused_order(error: OrderRefused) -> Response:
-    lines = [plain_text(line[:LINE_CHARACTERS]) for line in str(error).splitlines()] or ["refused"]
-    more: dict[str, Any] = {"epoch": error.epoch}
-    if error.status == HTTPStatus.UNPROCESSABLE_ENTITY:
-        more = {"problems": lines[:PROBLEMS_MAX]}
-    return JSONResponse({"error": lines[0], **more}, error.status)
 
 
 def _error(status: int, line: str) -> Response:

@@ -8,12 +8,11 @@ are inside.
 from __future__ import annotations
 
 import heapq
-import math
 from typing import NamedTuple
 
 from dlsched.cluster.core.forecast import Load
 from dlsched.cluster.core.model import ClusterJob
-from dlsched.cluster.core.occupancy import Occupancy, positive
+from dlsched.cluster.core.occupancy import Occupancy
 
 END_WEIGHT = 3.0
 """How many seconds of one job's completion a second of the cluster's end counts as."""
@@ -28,6 +27,7 @@ JUDGED_AFTER_S = 60.0
 REST_AFTER_UNDO_S = 1800.0
 
 _ROUNDING_S = 1e-6
+_SPEED_MIN = 1e-3
 
 
 class Effect(NamedTuple):
@@ -146,9 +146,7 @@ def measured_speed(job: ClusterJob, before_per_core_s: float, source_speed: floa
     """The speed of the job's present node for it, by its steps per core-second here and on the
     source before; None: not measured."""
     now = job.steps_per_core_s
-    if now is None or not (0 < now < math.inf and 0 < before_per_core_s < math.inf):
-        return None
-    return positive(positive(source_speed, 1.0) * now / before_per_core_s, 1.0)
+    return None if now is None else max(source_speed * now / before_per_core_s, _SPEED_MIN)
 
 
 def undo(
@@ -165,7 +163,7 @@ def undo(
         return None
     if occupancy.snapshot.now_s - job.placed_at_s < JUDGED_AFTER_S:
         return None
-    speed = positive(occupancy.nodes[source].speed, 1.0)
+    speed = occupancy.nodes[source].speed
     measured = measured_speed(job, before_per_core_s, speed)
     if measured is None or measured >= SLOWER_RATIO * speed:
         return None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dlsched.cluster.core.benefit import REST_AFTER_UNDO_S
 from dlsched.cluster.core.model import ClusterDecision, ClusterSnapshot, Move, NodeState
-from dlsched.cluster.core.occupancy import Occupancy, known_left
+from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.model.units import counted, render_seconds, shown
 
 NODES_PER_MOVE = 16
@@ -24,7 +24,6 @@ DONE_RATIO_MIN = 0.03
 """A job moves after so much of its work, as its forecast is a guess before."""
 PAUSES_MIN = 2.0
 """A job that is done within so many pauses stays."""
-MOVES_PER_HOUR = 6
 _HOUR_S = 3600.0
 
 
@@ -156,10 +155,6 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
                 f"{one.job}'s move to {one.target} failed; the next try is in "
                 f"{render_seconds(rests_s)}"
             )
-    if len(own) >= MOVES_PER_HOUR:
-        return (
-            f"the job moved {counted(MOVES_PER_HOUR, 'time')} in the last hour, the most per hour"
-        )
     if source.state is NodeState.DRAINING:
         return None
     last = own[-1] if own else None
@@ -174,10 +169,9 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
             return "no other job has moved since this one did"
     if job.reports < REPORTS_MIN:
         return f"the job has reported {job.reports} times, {REPORTS_MIN} are needed"
-    left = known_left(job)
-    if left is None:
+    if job.left is None:
         return None
-    if job.done_core_s < DONE_RATIO_MIN * (job.done_core_s + left.mid_core_s):
+    if job.done_core_s < DONE_RATIO_MIN * (job.done_core_s + job.left.mid_core_s):
         return f"the job has done less than {DONE_RATIO_MIN:.0%} of its work"
     index = occupancy.on[source.name].index(job)
     rest_s = occupancy.ends(source.name, occupancy.loads(source.name))[index]

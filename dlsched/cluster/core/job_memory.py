@@ -68,10 +68,8 @@ class JobMemory:
     record: Record | None = None
     since_s: float = 0.0
     """When this controller first read the present record."""
-    came_bytes: int = 0
-    """Of the checkpoint that it moves with."""
     came_s: float = 0.0
-    """When the last of them had come; until then, `since_s`."""
+    """When its target last said that its checkpoint still comes; until then, `since_s`."""
     began_s: float = 0.0
     """When its last move began."""
     pause_s: float = 0.0
@@ -104,7 +102,7 @@ class JobMemory:
         if record == before:
             return
         self.record, self.since_s = record, now_s
-        self.came_bytes, self.came_s = 0, now_s
+        self.came_s = now_s
         if before is None or record.state is RecordState.LEAVING:
             self.began_s = now_s
         if record.state is RecordState.ENDED:
@@ -116,13 +114,12 @@ class JobMemory:
             self.report, self.left, self.evaluations = None, None, ()
 
     def arrive(self, held: Holding, now_s: float) -> None:
-        """Take the progress of its fetch into account, as its owner reports it."""
-        record, came_bytes = self.record, held.came_bytes or 0
+        """Remember it if its owner says that its checkpoint still comes."""
+        record = self.record
         if record is None or record.saved is None or held.epoch != record.epoch:
             return
-        in_time = now_s - self.since_s <= fetch_s(record.saved)
-        if in_time and self.came_bytes < came_bytes <= record.saved.size_bytes:
-            self.came_bytes, self.came_s = came_bytes, now_s
+        if held.phase is Phase.ARRIVING and now_s - self.since_s <= fetch_s(record.saved):
+            self.came_s = now_s
 
     def bar(self, node: str, held: Holding, now_s: float) -> None:
         """Remember it if the node says that it cannot start the job."""

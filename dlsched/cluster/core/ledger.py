@@ -5,7 +5,6 @@ Everything here can be lost: a new controller learns it again from reports.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -37,9 +36,8 @@ def speeds(paces: Iterable[Pace]) -> dict[str, float]:
     """By node, where enough is known: work done in a core-second, relative to the typical node."""
     by_image: dict[str, dict[str, list[float]]] = {}
     for one in paces:
-        if 0.0 < one.steps_per_core_s < math.inf:
-            nodes = by_image.setdefault(one.image, {})
-            nodes.setdefault(one.node, []).append(one.steps_per_core_s)
+        nodes = by_image.setdefault(one.image, {})
+        nodes.setdefault(one.node, []).append(one.steps_per_core_s)
     ratios: dict[str, list[float]] = {}
     for nodes in by_image.values():
         if len(nodes) < 2:
@@ -157,8 +155,8 @@ class ClusterLedger:
         return memory.view(desired, facts.records[name], prior, barred)
 
     def waited_s(self, job: str, now_s: float) -> float:
-        """How long the job's record has been as it is, and nothing of its checkpoint has come, as
-        far as this controller knows."""
+        """How long the job's record has been as it is, and its target has not said that its
+        checkpoint comes, as far as this controller knows."""
         memory = self.jobs.get(job)
         return now_s - memory.came_s if memory else 0.0
 
@@ -253,5 +251,5 @@ class ClusterLedger:
                 if name not in moves:
                     continue
                 target, began_s = moves[name]
-            found.append(Transit(name, source, target, began_s, began_s + memory.pause_s))
+            found.append(Transit(name, source, target, began_s + memory.pause_s))
         return found

@@ -155,7 +155,6 @@ class Transit:
     job: str
     source: str
     target: str
-    began_s: float
     ends_s: float
     """When the job is expected to run again."""
 

@@ -16,7 +16,6 @@ within a factor of ten."""
 
 SHOWN_REASONS = 3
 """Reasons that keep a job from nodes, in one line."""
-_WEIGHT_MIN = 1e-3
 
 
 class Occupancy:
@@ -24,7 +23,7 @@ class Occupancy:
 
     A job under way counts at its target, where it begins after the rest of its pause; its room at
     the source is not free yet. `add` keeps room for a job that this round sends to a node. Jobs of
-    unknown nodes do not count, and work that is no number counts as unknown.
+    unknown nodes do not count.
     """
 
     def __init__(
@@ -119,10 +118,10 @@ class Occupancy:
         speed = self._speeds.get((job.image, node), self.nodes[node].speed)
         wait_s = self._begins_s.get(job.name, 0.0) if begins_s is None else begins_s
         return Load(
-            core_s / positive(speed, 1.0),
-            positive(job.parallel_cores, 1.0),
-            positive(job.weight, 1.0),
-            wait_s if 0 < wait_s < math.inf else 0.0,
+            core_s / speed,
+            job.parallel_cores,
+            job.weight,
+            wait_s,
         )
 
     def loads(self, node: str) -> list[Load]:
@@ -132,7 +131,7 @@ class Occupancy:
     def ends(self, node: str, loads: list[Load]) -> list[float]:
         """Seconds until each of these loads is done on the node."""
         one = self.nodes[node]
-        return completions(positive(one.free_cores, CORES_MIN), one.sharing, loads)
+        return completions(max(one.free_cores, CORES_MIN), one.sharing, loads)
 
 
 def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
@@ -154,19 +153,6 @@ def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
     return job.barred.get(node.name)
 
 
-def positive(value: float, otherwise: float) -> float:
-    """The value, if it is finite and above 0; at least so much that divisions by it stay finite."""
-    return max(value, _WEIGHT_MIN) if 0 < value < math.inf else otherwise
-
-
-def known_left(job: ClusterJob) -> Left | None:
-    """The work until its end; None: unknown, or no sound interval."""
-    left = job.left
-    if left is None or not 0 <= left.low_core_s <= left.mid_core_s <= left.high_core_s < math.inf:
-        return None
-    return left
-
-
 def summary(by_node: Mapping[str, str | None]) -> str:
     """What keeps a job from these nodes (None: nothing), the most frequent reason first."""
     reasons = {name: reason for name, reason in by_node.items() if reason is not None}
@@ -182,7 +168,7 @@ def summary(by_node: Mapping[str, str | None]) -> str:
 
 
 def _left(jobs: tuple[ClusterJob, ...]) -> dict[str, Left]:
-    known = {job.name: left for job in jobs if (left := known_left(job)) is not None}
+    known = {job.name: job.left for job in jobs if job.left is not None}
     if known:
         count = len(known)
         sums = (math.fsum(values) / count for values in zip(*known.values(), strict=True))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from dlsched.cluster.core.model import ClusterDecision, ClusterJob, Move, NodeState
 from dlsched.cluster.core.occupancy import Occupancy, lacks, summary
@@ -23,18 +22,6 @@ Choice = Callable[[ClusterJob, Sequence[str], Occupancy], tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Placements:
-    """What becomes of the queue in this round."""
-
-    place: dict[str, str] = field(default_factory=dict)
-    """Node by job."""
-    why: dict[str, str] = field(default_factory=dict)
-    """Of jobs that were placed and of those that wait."""
-    more: bool = False
-    """Whether jobs were left for the next round."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Head:
     """The first job that has to wait for room, and the node on which it is to start."""
 
@@ -48,28 +35,33 @@ def in_order(queue: Sequence[ClusterJob]) -> list[ClusterJob]:
     return sorted(queue, key=lambda job: (rank_s(job.weight, job.arrived_s), job.name))
 
 
-def place(occupancy: Occupancy, choose: Choice) -> Placements:
+ROUND_S = 10.0
+"""Between rounds, where a policy has no interval of its own."""
+
+
+def place(occupancy: Occupancy, choose: Choice, round_s: float = ROUND_S) -> ClusterDecision:
     """The nodes of queued jobs, which are added to the occupancy.
 
     The first job that fits nowhere now keeps its place: others go before it only where the forecast
     of its start does not get later (EASY backfilling, Lifka 1995). A job that would not even fit on
     an empty node keeps none.
     """
-    found = Placements()
-    place, why = found.place, found.why
+    place: dict[str, str] = {}
+    why: dict[str, str] = {}
     head: _Head | None = None
     considered = 0
-    rooms = _Rooms(occupancy)
+    empty: dict[object, dict[str, str | None]] = {}  # computed once for jobs that ask the same
     for job in in_order(occupancy.snapshot.queue):
-        never = rooms.never(job)
-        if never is not None:
-            why[job.name] = f"fits no node: {summary(never)}"
+        if (shape := _shape(job)) not in empty:
+            empty[shape] = {name: lacks(job, node) for name, node in occupancy.nodes.items()}
+        if None not in empty[shape].values():
+            why[job.name] = f"fits no node: {summary(empty[shape])}"
             continue
         considered += 1
         if considered > PLACED_PER_ROUND:
             why[job.name] = "waits for a later round: too many jobs are before it in the queue"
             continue
-        reasons = rooms.reasons(job)
+        reasons = {name: occupancy.lacks(job, name) for name in occupancy.nodes}
         nodes = [name for name, reason in reasons.items() if reason is None]
         if head and head.node in nodes and _delays(head, job, occupancy):
             nodes.remove(head.node)
@@ -78,7 +70,6 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
             node, because = choose(job, nodes, occupancy)
             place[job.name], why[job.name] = node, because
             occupancy.add(job, node)
-            rooms.changed(node)
             continue
         why[job.name] = f"no room now: {summary(reasons)}"
         if head is None:
@@ -87,7 +78,8 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
                 why[job.name] += (
                     f"; the first to start, on {head.node} in about {render_seconds(head.starts_s)}"
                 )
-    return Placements(place, why, considered > PLACED_PER_ROUND)
+    next_s = SOON_S if considered > PLACED_PER_ROUND else round_s
+    return ClusterDecision(place, why=why, next_s=next_s)
 
 
 def starts_s(
@@ -107,47 +99,10 @@ def starts_s(
     return math.inf
 
 
-class _Rooms:
-    """What keeps jobs from nodes, computed once for jobs that ask for the same."""
-
-    def __init__(self, occupancy: Occupancy) -> None:
-        self._occupancy = occupancy
-        self._nevers: dict[_Shape, dict[str, str | None] | None] = {}
-        self._reasons: dict[_Shape, dict[str, str | None]] = {}
-        self._examples: dict[_Shape, ClusterJob] = {}
-
-    def never(self, job: ClusterJob) -> dict[str, str | None] | None:
-        """Why the job would fit on none of the nodes if they were empty; None: it would on one."""
-        shape = _shape(job)
-        if shape not in self._nevers:
-            nodes = self._occupancy.nodes
-            found = {name: lacks(job, node) for name, node in nodes.items()}
-            self._nevers[shape] = None if None in found.values() else found
-        return self._nevers[shape]
-
-    def reasons(self, job: ClusterJob) -> dict[str, str | None]:
-        """Why it does not fit, by node; None: it does."""
-        shape = _shape(job)
-        if shape not in self._reasons:
-            nodes = self._occupancy.nodes
-            self._reasons[shape] = {name: self._occupancy.lacks(job, name) for name in nodes}
-            self._examples[shape] = job
-        return self._reasons[shape]
-
-    def changed(self, node: str) -> None:
-        for shape, job in self._examples.items():
-            self._reasons[shape][node] = self._occupancy.lacks(job, node)
-
-
-_Shape = tuple[object, ...]
-
-
-def _shape(job: ClusterJob) -> _Shape:
-    """All that decides whether it fits a node."""
+def _shape(job: ClusterJob) -> object:
+    """All that decides whether it fits an empty node."""
     return (
         job.floor_cores,
-        job.memory_bytes,
-        job.gpus,
         tuple(job.requires.items()),
         None if job.pulls else job.image,
         tuple(job.barred.items()),
@@ -164,16 +119,10 @@ def _delays(head: _Head, job: ClusterJob, occupancy: Occupancy) -> bool:
     return starts_s(head.job, head.node, occupancy, (job,)) > head.starts_s + 1e-6
 
 
-class Evacuation(NamedTuple):
-    """Moves off draining nodes, and the reason for each of their jobs."""
-
-    moves: tuple[Move, ...]
-    why: dict[str, str]
-
-
-def moves_off(occupancy: Occupancy, choose: Choice) -> Evacuation:
-    """At most one move from each draining node, none while one is under way from it. The target is
-    added to the occupancy, so that no job of the queue takes that room."""
+def moves_off(occupancy: Occupancy, choose: Choice) -> ClusterDecision:
+    """Moves off draining nodes, and the reason of each of their jobs: at most one move from each
+    node, none while one is under way from it. The target is added to the occupancy, so that no job
+    of the queue takes that room."""
     moves: list[Move] = []
     why: dict[str, str] = {}
     leaving = {transit.source for transit in occupancy.transits.values()}
@@ -209,20 +158,11 @@ def moves_off(occupancy: Occupancy, choose: Choice) -> Evacuation:
             occupancy.add(job, target, job.pause_s)
             leaving.add(node.name)
             arriving.add(target)
-    return Evacuation(tuple(moves), why)
-
-
-ROUND_S = 10.0
-"""Between rounds, where a policy has no interval of its own."""
+    return ClusterDecision(moves=tuple(moves), why=why)
 
 
 def decision(occupancy: Occupancy, choose: Choice) -> ClusterDecision:
     """A decision without moves but those off draining nodes."""
     draining = moves_off(occupancy, choose)
     found = place(occupancy, choose)
-    return ClusterDecision(
-        place=found.place,
-        moves=draining.moves,
-        why={**draining.why, **found.why},
-        next_s=SOON_S if found.more else ROUND_S,
-    )
+    return replace(found, moves=draining.moves, why={**draining.why, **found.why})

@@ -65,8 +65,6 @@ class Submission:
     """The manager whose watch folder has the file."""
     name: str = ""
     """The file's name there, for messages."""
-    owner: int | None = None
-    """uid of the file's owner on that manager."""
 
 
 class Wanted(StrEnum):
@@ -193,8 +191,6 @@ class Holding:
     saved: Saved | None = None
     exit_code: int | None = None
     why: str = ""
-    came_bytes: int | None = None
-    """While it arrives: how much of its checkpoint has come."""
     file: str = ""
     """The `file_version` of the job file that it goes by; empty: not known."""
 

@@ -58,6 +58,8 @@ class NodeReport:
     images: Annotated[frozenset[str], FirstProblem()] = frozenset()
     sharing: Sharing = Sharing.SHORTEST
     age_s: float = 0.0
+    now_s: float = 0.0
+    """The node's clock as this is sent, by which evaluations have their times."""
     holdings: Annotated[tuple[Holding, ...], FirstProblem()] = ()
     jobs: Annotated[tuple[JobReport, ...], FirstProblem()] = ()
     """Those whose container runs."""

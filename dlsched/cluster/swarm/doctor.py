@@ -9,14 +9,12 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 
 from dlsched import __version__
 from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import CertificateError, Certificates, Peer
-from dlsched.cluster.core.registry import load
 from dlsched.cluster.https import Destination, HttpsClient, NotAnswered, refusal
 from dlsched.cluster.status import UnreadableStatus, read_status
 from dlsched.cluster.store import Member, StoreError
@@ -24,15 +22,13 @@ from dlsched.cluster.swarm.membership import Membership, managers_text, membersh
 from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.cluster.wire import WHOLE_MAX
 from dlsched.config.settings import Settings
-from dlsched.model.errors import DaemonUnavailable, DlschedError, PolicyError
+from dlsched.model.errors import DaemonUnavailable, DlschedError
 from dlsched.model.units import counted, plain_text, render_address, render_seconds
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding, State
 
-EXPIRES_SOON_S = 86_400.0
-"""Of an operator's certificate: Swarm renews its own ones."""
-_JOBS_MAX = 5
+_MANAGERS_MAX = 5
 """Named in one line."""
 _AS_ROOT = "run `dlsched cluster doctor` as root"
 _JOIN = "run `docker swarm init` on the first manager, `docker swarm join` on the other hosts"
@@ -65,25 +61,15 @@ class ClusterDoctor:
         if member.state != "active":
             if info.get("LiveRestoreEnabled"):
                 line = "live-restore is set: Docker lets no such host into a swarm"
-                yield Finding(
-                    "restart",
-                    "fail",
-                    line,
-                    "remove live-restore from daemon.json, and restart Docker",
-                )
+                remove = "remove live-restore from daemon.json, and restart Docker"
+                yield Finding("restart", "fail", line, remove)
             return
-        yield Finding(
-            "restart",
-            "warn",
-            "no live-restore in a swarm: a restart of the engine ends this host's containers",
-            f"before a restart run `dlsched cluster drain {member.node}`",
-        )
         yield self._agent()
         certificates, own = None, None
         try:
             certificates = self.certificates()
-            own, until_s = certificates.own(), certificates.valid_until()
-            yield self._certificate(own, until_s, member)
+            own = certificates.own()
+            yield _certificate(own, member)
         except DlschedError as error:
             yield Finding("tls", "fail", str(error), _tls_remedy(error))
         store = SwarmStore(self.engine, self.settings.instance)
@@ -103,7 +89,7 @@ class ClusterDoctor:
         else:
             yield from self._nodes(certificates, member, members)
         if member.is_manager:
-            yield from self._controller(member, members)
+            yield self._controller()
 
     def _agent(self) -> Finding:
         if self.settings.cluster.enabled:
@@ -112,26 +98,6 @@ class ClusterDoctor:
         return Finding(
             "agent", "warn", line, "set cluster.enabled to true if this host is to take jobs"
         )
-
-    def _certificate(self, own: Peer, until_s: float, member: Membership) -> Finding:
-        if own.name != member.node:
-            line = f"the certificate names {own.name}, and this node of the swarm is {member.node}"
-            return Finding(
-                "tls", "fail", line, "give a certificate in cluster.tls whose CN is the node's id"
-            )
-        if member.is_manager and not own.is_manager:
-            line = f"the certificate of {own.name} is not a manager's: its OU is not swarm-manager"
-            return Finding(
-                "tls",
-                "fail",
-                line,
-                "give managers a certificate in cluster.tls whose OU is swarm-manager",
-            )
-        day = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="minutes")
-        line = f"the certificate of {own.name} is valid until {day}"
-        if self.settings.cluster.tls is not None and until_s - time.time() < EXPIRES_SOON_S:
-            return Finding("tls", "warn", line, "replace the files of cluster.tls")
-        return Finding("tls", "ok", line)
 
     # ------------------------------------------------------------------ the other nodes
 
@@ -172,31 +138,13 @@ class ClusterDoctor:
         said = f" with dlsched {found.version}" if found.version else ""
         return Finding("node", "ok", f"{where} answers{said}")
 
-    # ------------------------------------------------------------------ the controller
-
-    def _controller(self, own: Membership, members: Mapping[str, Member]) -> Iterator[Finding]:
-        cluster = self.settings.cluster
+    def _controller(self) -> Finding:
         try:
-            load(cluster.policy, cluster.policy_options)
-        except PolicyError as error:
-            yield Finding("policy", "fail", str(error), "correct cluster.policy")
-        else:
-            yield Finding("policy", "ok", f"{cluster.policy} loads")
-        try:
-            status = read_status(self.settings.run_dir)
+            return _status(read_status(self.settings.run_dir))
         except (DaemonUnavailable, UnreadableStatus) as error:
-            yield Finding("status", "warn", str(error), _CONTROLLER)
-            return
+            return Finding("status", "warn", str(error), _CONTROLLER)
         except OSError as error:
-            yield Finding("status", "warn", f"{error.filename}: {error.strerror}", _AS_ROOT)
-            return
-        yield _status(status)
-        if status.leader == own.node:
-            yield _movable(status)
-        elif status.leader:
-            leader = members.get(status.leader)
-            label = leader.host if leader and leader.host else status.leader
-            yield Finding("jobs", "ok", f"known on {label}, which leads: ask there")
+            return Finding("status", "warn", f"{error.filename}: {error.strerror}", _AS_ROOT)
 
 
 def _swarm(member: Membership) -> Finding:
@@ -210,6 +158,18 @@ def _swarm(member: Membership) -> Finding:
         return Finding("swarm", "ok", f"active; this host is a manager, node {member.node}")
     known = managers_text(member) or "none known"
     return Finding("swarm", "ok", f"active; this host is a worker, its managers: {known}")
+
+
+def _certificate(own: Peer, member: Membership) -> Finding:
+    if own.name != member.node:
+        line = f"the certificate names {own.name}, and this node of the swarm is {member.node}"
+        name_it = "give a certificate in cluster.tls whose CN is the node's id"
+        return Finding("tls", "fail", line, name_it)
+    if member.is_manager and not own.is_manager:
+        line = f"the certificate of {own.name} is not a manager's: its OU is not swarm-manager"
+        make_it = "give managers a certificate in cluster.tls whose OU is swarm-manager"
+        return Finding("tls", "fail", line, make_it)
+    return Finding("tls", "ok", f"the certificate names {own.name}")
 
 
 def _tls_remedy(error: DlschedError) -> str:
@@ -236,7 +196,7 @@ def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
     lost = sorted(members[name].host or name for name, reached in managers.items() if not reached)
     line = f"{counted(count, 'manager')}: "
     if lost:
-        line += f"{', '.join(lost[:_JOBS_MAX])} not reached"
+        line += f"{', '.join(lost[:_MANAGERS_MAX])} not reached"
         return Finding(
             "managers", "warn", line, "start that manager, or remove it by `docker node demote`"
         )
@@ -280,23 +240,6 @@ def _status(status: ClusterStatus) -> Finding:
     return Finding(
         "status", "ok", f"the controller {leads}; its status is {render_seconds(old_s)} old"
     )
-
-
-def _movable(status: ClusterStatus) -> Finding:
-    """Jobs that neither a policy nor a drain can move."""
-    running: Sequence[tuple[str, str]] = [
-        (one.name, one.unmovable) for one in status.jobs if one.state not in ("finished", "failed")
-    ]
-    fixed = [f"{name} ({plain_text(why[:100])})" for name, why in running if why]
-    if not fixed:
-        line = f"{counted(len(running), 'job')} on the nodes, all can be moved"
-        return Finding("jobs", "ok", line if running else "no jobs on the nodes")
-    more = f", and {len(fixed) - _JOBS_MAX} more" if len(fixed) > _JOBS_MAX else ""
-    line = (
-        f"{len(fixed)} of {counted(len(running), 'job')} cannot be moved by policy "
-        f"{status.policy} or a drain: {', '.join(fixed[:_JOBS_MAX])}{more}"
-    )
-    return Finding("jobs", "warn", line, "declare `checkpoint` in those job files")
 
 
 TIMEOUT_S = 2.0

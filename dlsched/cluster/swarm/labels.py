@@ -17,7 +17,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched.cluster.core.records import Record, RecordState, Request, Submission
-from dlsched.config.text import SIZE_MAX_BYTES
+from dlsched.cluster.wire import first_problem
 from dlsched.model.units import plain_text, shown
 
 PREFIX = "dlsched."
@@ -26,7 +26,6 @@ VERSION = "2"
 each value."""
 PACKED_MAX_BYTES = 16 * 1024
 """Of a job file, compressed. The engine lists all of them in one answer of at most 16 MiB."""
-LINE_CHARACTERS = 200
 WHY_MAX = 300
 FILE_NAME_MAX = 255
 
@@ -119,10 +118,7 @@ _NEEDED = {
 
 def submission_labels(submission: Submission, instance: str) -> dict[str, str]:
     """A submission as labels. Raises ValueError for a job file that is too long."""
-    content = submission.text.encode("utf-8")
-    if len(content) > SIZE_MAX_BYTES:
-        raise ValueError(f"the job file has more than {SIZE_MAX_BYTES // 1024} KiB")
-    packed = zlib.compress(content, 9)
+    packed = zlib.compress(submission.text.encode("utf-8"), 9)
     if len(packed) > PACKED_MAX_BYTES:
         raise ValueError(
             f"the job file has {len(packed)} bytes when compressed; at most {PACKED_MAX_BYTES}"
@@ -165,23 +161,14 @@ def _read(adapter: TypeAdapter[_Stored], labels: Mapping[str, str], instance: st
     try:
         return adapter.validate_json(labels.get(VALUE, ""))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        line = plain_text(f"{where + ': ' if where else ''}{first['msg']}"[:LINE_CHARACTERS])
-        raise ValueError(f"label {VALUE}: {line}") from None
+        raise ValueError(f"label {VALUE}: {first_problem(error)}") from None
 
 
 def _unpacked(text: str) -> str:
-    unpacking, content = zlib.decompressobj(), b""
     try:
-        packed = base64.b64decode(text, validate=True)
-        content = unpacking.decompress(packed, SIZE_MAX_BYTES + 1)
-        found = content.decode("utf-8")
+        return zlib.decompress(base64.b64decode(text, validate=True)).decode("utf-8")
     except (ValueError, zlib.error):
         raise ValueError(f"label {VALUE}: text is not a compressed job file") from None
-    if not unpacking.eof or len(content) > SIZE_MAX_BYTES:
-        raise ValueError(f"label {VALUE}: text is not a whole job file")
-    return found
 
 
 def _one_line(text: str, most: int) -> str:

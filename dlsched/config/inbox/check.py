@@ -9,7 +9,7 @@ from pathlib import Path
 from dlsched.config.inbox.files import JobFile, Stamp, beside_reader, is_operator, stamp_at
 from dlsched.config.job import ENV_FILE_MAX_BYTES, env_file_reader, parse_spec
 from dlsched.config.metrics.resolving import Presets
-from dlsched.config.users import Tenants, owner_of, refusals
+from dlsched.config.users import Rules, Tenants, owner_of, refusals
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import JobSpec
@@ -56,38 +56,25 @@ class Judged:
     """The job, or its problems, a line each."""
 
     spec: JobSpec | None
-    problems: tuple[str, ...] = ()
-    env_files: EnvFiles | None = None
+    problems: tuple[str, ...]
+    env_files: EnvFiles
 
 
 def judge(
     folder: Path, name: str, file: JobFile, tenants: Tenants, presets: Presets | None = None
 ) -> Judged:
     """Check that file of the watch folder by the rules of its owner."""
+    rules: Rules | None = None
     if is_operator(file.owner):
-        return _judged(
-            file, name, EnvFiles(folder, env_file_reader(folder), anywhere=True), presets
-        )
-    within = (folder / name).parent
-    reader = beside_reader(within, file.owner, ENV_FILE_MAX_BYTES)
-    judged = _judged(file, name, EnvFiles(within, reader, anywhere=False), presets, tenants)
-    if len(judged.problems) <= _USER_PROBLEMS:
-        return judged
-    more = f"{name}: and {len(judged.problems) - _USER_PROBLEMS} more: see `dlsched check`"
-    return replace(judged, problems=(*judged.problems[:_USER_PROBLEMS], more))
-
-
-def _judged(
-    file: JobFile,
-    name: str,
-    env_files: EnvFiles,
-    presets: Presets | None,
-    tenants: Tenants | None = None,
-) -> Judged:
-    rules = None if tenants is None else tenants.rules_of(file.owner)
-    if tenants is not None and rules is None:
-        line = f"{name}: belongs to uid {file.owner}, for whom the setting `tenants` has no rules"
-        return Judged(None, (line,), env_files)
+        env_files = EnvFiles(folder, env_file_reader(folder), anywhere=True)
+    else:
+        within = (folder / name).parent
+        reader = beside_reader(within, file.owner, ENV_FILE_MAX_BYTES)
+        env_files = EnvFiles(within, reader, anywhere=False)
+        rules = tenants.rules_of(file.owner)
+        if rules is None:
+            what = f"belongs to uid {file.owner}, for whom the setting `tenants` has no rules"
+            return Judged(None, (f"{name}: {what}",), env_files)
 
     def refused(spec: JobSpec) -> Iterable[tuple[Place, str]]:
         return () if rules is None else refusals(spec, rules, owner_of(file.owner))
@@ -95,5 +82,9 @@ def _judged(
     try:
         spec = parse_spec(file.text, name, env_files, refused, presets)
     except SpecError as error:
-        return Judged(None, tuple(str(problem) for problem in error.problems), env_files)
+        problems = tuple(str(problem) for problem in error.problems)
+        if rules is not None and len(problems) > _USER_PROBLEMS:
+            more = f"{name}: and {len(problems) - _USER_PROBLEMS} more: see `dlsched check`"
+            problems = (*problems[:_USER_PROBLEMS], more)
+        return Judged(None, problems, env_files)
     return Judged(replace(spec, owner=file.owner), (), env_files)

@@ -67,7 +67,7 @@ class DesiredFolder:
             spares=lambda fact: self._spared(fact, scan),
             settled=scan.settled and not _rejected(scan, ""),
             claimed=frozenset(scan.claims),
-            yields=(lambda fact: self._yields(fact, scan)) if users else None,
+            yields=lambda fact: bool(users) and self._yields(fact, scan),
         )
 
     def _keep_claims(self, scan: InboxScan) -> str | None:

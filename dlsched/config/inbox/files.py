@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dlsched.config.text import SIZE_MAX_BYTES, utf8_text
+from dlsched.config.text import SIZE_MAX_BYTES, read_regular, utf8_text
 from dlsched.model.errors import SpecError
 
 Stamp = tuple[int, int, int, int]
@@ -103,11 +103,9 @@ def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
     with _opened(folder, name) as (descriptor, owned_by):
         status = os.fstat(descriptor)
         _check_owner(status, owned_by)
-        content = _read(descriptor, SIZE_MAX_BYTES)
+        content = read_regular(descriptor, SIZE_MAX_BYTES)
         if _stamp(os.fstat(descriptor)) != stamp:
             raise Moved
-    if len(content) > SIZE_MAX_BYTES:
-        raise ValueError(f"more than {SIZE_MAX_BYTES // 1024} KiB, the most that a job file may be")
     return JobFile(utf8_text(content, name, SpecError), status.st_uid)
 
 
@@ -128,12 +126,9 @@ def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], 
                     )
                 if status.st_nlink != 1:
                     raise ValueError("has several names (hard links): copy the file instead")
-                content = _read(descriptor, most_bytes)
+                return read_regular(descriptor, most_bytes).decode()
         except Moved:
             raise ValueError("is not there") from None
-        if len(content) > most_bytes:
-            raise ValueError(f"has more than {most_bytes // 1024} KiB")
-        return content.decode()
 
     return read
 
@@ -200,11 +195,6 @@ def _opened(folder: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
             os.close(descriptor)
     finally:
         os.close(within)
-
-
-def _read(descriptor: int, most_bytes: int) -> bytes:
-    with open(descriptor, "rb", closefd=False) as stream:
-        return stream.read(most_bytes + 1) or b""
 
 
 def _stamp(status: os.stat_result) -> Stamp:

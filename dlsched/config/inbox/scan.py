@@ -9,7 +9,7 @@ from pathlib import Path
 from dlsched.config.inbox.check import EnvFiles, judge
 from dlsched.config.inbox.files import FolderListing, Moved, Stamp, list_files, read_job_file
 from dlsched.config.metrics.resolving import Presets
-from dlsched.config.text import SIZE_MAX_BYTES, judged_alone
+from dlsched.config.text import SIZE_MAX_BYTES
 from dlsched.config.users import NO_TENANTS, Tenants
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import SpecError
@@ -167,10 +167,7 @@ class Inbox:
         return replace(scan, next_s=next_s)
 
     def _env_files_changed(self) -> bool:
-        all_env_files = [
-            known.env_files for known in self._files.values() if known.env_files is not None
-        ]
-        return any(env_files.changed for env_files in all_env_files)
+        return any(one.env_files and one.env_files.changed for one in self._files.values())
 
     def _is_restless(self, scan: InboxScan) -> bool:
         """Whether the same files may have another meaning at the next scan."""
@@ -228,8 +225,7 @@ class Inbox:
             room_bytes -= _FILE_BYTES + size_bytes
             try:
                 file = read_job_file(self._folder, name, known.stamp)
-                with judged_alone(name, SpecError):
-                    judged = judge(self._folder, name, file, self._tenants, self._presets)
+                judged = judge(self._folder, name, file, self._tenants, self._presets)
             except Moved:
                 known.since_s = now_s
                 continue
@@ -244,12 +240,11 @@ class Inbox:
                 known.offered, known.problems = None, tuple(str(one) for one in error.problems)
             else:
                 known.offered, known.problems = judged.spec, judged.problems
-                watched = judged.env_files is not None and judged.env_files.watched
-                known.env_files = judged.env_files if watched else None
-                if judged.env_files is not None:
-                    room_bytes -= judged.env_files.size_bytes
-                    if user is not None:
-                        user.rests_until_s += judged.env_files.size_bytes / _USER_BYTES_PER_S
+                env_files = judged.env_files
+                known.env_files = env_files if env_files.watched else None
+                room_bytes -= env_files.size_bytes
+                if user is not None:
+                    user.rests_until_s += env_files.size_bytes / _USER_BYTES_PER_S
             known.settled = True
 
     def _assign(self) -> dict[str, str]:

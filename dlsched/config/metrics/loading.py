@@ -16,7 +16,7 @@ from dlsched.config.fields import text, validate
 from dlsched.config.inbox.files import is_operators_alone
 from dlsched.config.metrics.keys import PRESET, MetricKeys, MetricsKeys
 from dlsched.config.metrics.resolving import Contradiction, Preset, Presets
-from dlsched.config.text import judged_alone, utf8_text
+from dlsched.config.text import judged_alone, read_regular, utf8_text
 from dlsched.config.yaml import Document, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import Problem, SettingsError
@@ -57,8 +57,6 @@ def load_presets(folder: Path) -> Presets:
 
 def parse_presets(content: bytes, file: str) -> tuple[Document, dict[str, MetricsKeys]]:
     """The presets of one file, by name. Raises PresetError."""
-    if len(content) > SIZE_MAX_BYTES:
-        raise _unreadable(file, f"has more than {SIZE_MAX_BYTES >> 10} KiB")
     with judged_alone(file, PresetError):
         document = load_document(utf8_text(content, file, PresetError), file)
         return document, validate(document, _ADAPTER, _known_keys, PresetError, null_ok=False)
@@ -91,14 +89,15 @@ def _contradictions(
 def _content(file: Path) -> bytes:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as stream:  # noqa: PTH123
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise _unreadable(file, "is not a regular file")
-            _check_owner(file, status)
-            return stream.read(SIZE_MAX_BYTES + 1)
+        try:
+            _check_owner(file, os.fstat(descriptor))
+            return read_regular(descriptor, SIZE_MAX_BYTES)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _unreadable(file, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise _unreadable(file, str(error)) from error
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

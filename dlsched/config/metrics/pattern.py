@@ -51,25 +51,6 @@ def metrics_of(groups: Iterable[str]) -> frozenset[str]:
     return frozenset(groups) - LATENCIES_S.keys() - {STEP}
 
 
-def misuse(
-    groups: Iterable[str], step: str | None, when: tuple[str, str] | None
-) -> tuple[str, str] | None:
-    """Which of the keys `step` and `when` needs what a pattern with these groups lacks, and why in
-    one line; None: neither."""
-    metrics = metrics_of(groups)
-    if when is not None:
-        for name in when:
-            if name not in metrics:
-                return "when", f"{shown(name)}: the pattern has no such group"
-        if metrics <= set(when):
-            return "when", "the pattern has no metric besides these groups"
-    if step in ("carried", "follows") and STEP not in groups:
-        return "step", f"{step}: the pattern has no group named step"
-    if step == "evaluations" and STEP in groups:
-        return "step", "evaluations: the pattern has a group named step"
-    return None
-
-
 def pattern_of(text: str) -> tuple[Any, dict[str, int]]:
     """The expression for log lines and its groups: names in their order, with their numbers. Raises
     ValueError, in one line, for an invalid one."""

@@ -6,7 +6,7 @@ A preset is the fields of a source under a name; each may take those of another 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from dlsched.config.metrics.keys import (
     filters_of,
     groups_of,
 )
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, metrics_of, misuse, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, metrics_of, pattern_of
 from dlsched.model.sources import (
     DEFAULT_HTTP_PATH,
     LogPattern,
@@ -33,6 +33,11 @@ BASES_MAX = 4
 """Presets that take from one another: a person reads no longer chain."""
 
 _RATIO = frozenset({"total", "count"})
+_NEEDED = {
+    "port": ("http_path", "name", "via", "count", "total", "first_of", "where", "unit", "per"),
+    "pattern": ("step", "when", "metric"),
+}
+"""Keys that say something of another key alone."""
 _WHAT_IS_READ = frozenset({"name", "total", "count", "first_of"})
 _HOW_IT_IS_READ = frozenset({"answers", "kind", "unit", "beside", *_WHAT_IS_READ})
 """Fields of a base that fall when another metric is named."""
@@ -179,21 +184,12 @@ def _check(given: Mapping[str, Any]) -> None:
     kind = given.get("kind")
     if kind == "log" and "pattern" not in given:
         raise Contradiction("kind", "log needs a pattern")
+    for needed, keys in _NEEDED.items():
+        for key in keys:
+            if key in given and needed not in given:
+                raise Contradiction(key, f"has no effect without {needed}")
     if not {"path", "port", "pattern"} & given.keys():
-        for key in ("http_path", "name", "via", *sorted(_RATIO), "first_of", "where", "unit"):
-            if key in given:
-                raise Contradiction(key, "has no effect without port")
-        for key in ("step", "when", "metric"):
-            if key in given:
-                raise Contradiction(key, "has no effect without pattern")
         raise Contradiction("", "needs port, path, pattern, or a preset's name")
-    if "port" not in given:
-        for key in ("http_path", "name", "via", *sorted(_RATIO), "first_of", "where", "per"):
-            if key in given:
-                raise Contradiction(key, "has no effect without port")
-    for key in ("step", "when", "metric"):
-        if key in given and "pattern" not in given:
-            raise Contradiction(key, "has no effect without pattern")
     if "pattern" in given:
         groups = pattern_of(given["pattern"])[1]
         if "metric" in given and given["metric"] not in groups:
@@ -207,10 +203,23 @@ def _check(given: Mapping[str, Any]) -> None:
         groups = {name: one for name, one in groups.items() if name not in given.get("failed", ())}
         if not groups:
             raise Contradiction("pattern", "the pattern has no group besides those of `failed`")
-        if wrong := misuse(groups, given.get("step"), when):
-            raise Contradiction(*wrong)
+        _check_groups(groups, given.get("step"), when)
     if given.get("via") is True:
         raise Contradiction("via", "true: give the name of the proxy's container")
+
+
+def _check_groups(groups: Iterable[str], step: str | None, when: tuple[str, str] | None) -> None:
+    """Raise Contradiction where the pattern's groups lack what `step` and `when` need."""
+    metrics = metrics_of(groups)
+    for name in when or ():
+        if name not in metrics:
+            raise Contradiction("when", f"{shown(name)}: the pattern has no such group")
+    if when is not None and metrics <= set(when):
+        raise Contradiction("when", "the pattern has no metric besides these groups")
+    if step in ("carried", "follows") and STEP not in groups:
+        raise Contradiction("step", f"{step}: the pattern has no group named step")
+    if step == "evaluations" and STEP in groups:
+        raise Contradiction("step", "evaluations: the pattern has a group named step")
 
 
 def _metrics(given: Mapping[str, Any]) -> Iterator[Metric]:

@@ -13,7 +13,6 @@ from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.control.gpus.rebalance import (
     APART_S,
     Movable,
-    Waiting,
     Wanted,
     off_lost_gpu,
     pause_s,
@@ -50,8 +49,6 @@ class Assignments:
     _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _moved_at_s: dict[str, float] = field(default_factory=dict)
     _holders_of: HolderTracker = field(default_factory=HolderTracker)
-    _view_inputs: tuple[object, ...] = ()
-    _views: tuple[GpuView, ...] = ()
 
     def views(
         self,
@@ -65,16 +62,11 @@ class Assignments:
         each job's container; `specs`: of the jobs; `idle_after_s`: see `GpuHolder.idle_over_s`."""
         node, away = observed.node, observed.gpus_away
         held = self._holders_of.update(observed, facts, specs, idle_after_s)
-        if node is None or not node.gpus:
-            return ()
-        ours = frozenset(one.container_id for one in facts.values())
-        inputs = (node.gpus, ours, options.reserved, away, held)
-        if inputs != self._view_inputs:
-            self._view_inputs = inputs
-            self._views = tuple(
-                _view(gpu, ours, options.reserved, away, held[gpu.uuid]) for gpu in node.gpus
-            )
-        return self._views
+        ours = {one.container_id for one in facts.values()}
+        return tuple(
+            _view(gpu, ours, options.reserved, away, held[gpu.uuid])
+            for gpu in (node.gpus if node is not None else ())
+        )
 
     def settle(self, members: Mapping[str, Member]) -> None:
         """Drop assignments that containers show by now, and those of jobs that are gone."""
@@ -157,7 +149,7 @@ class Assignments:
         """The one move that pays off now; None: there is none, or another move is running."""
         bad = _gpu_problems(node, members.values()) if options.on_loss == "move" else {}
         waiting = [
-            Waiting(members[job].spec, verdict.kept, verdict.wait_s)
+            (members[job].spec, verdict)
             for job, verdict in verdicts.items()
             if verdict.kept and options.move
         ]

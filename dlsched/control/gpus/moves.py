@@ -3,44 +3,38 @@ Covers moves by admission and by a policy. A move that is not approved gets a no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from dlsched.control.gpus.placement import Holder, PlacementOptions, fitting, given_back, rooms
-from dlsched.control.gpus.rebalance import unmovable
+from dlsched.control.gpus.rebalance import Wanted, unmovable
 from dlsched.control.ledger.state import State
 from dlsched.model.decision import Decision
 from dlsched.model.state import JobState, JobView, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """The approved moves, and by job why another move is not made."""
-
-    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """By job, UUIDs of its new GPUs, and the reason."""
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-
-def moving(state: State, decision: Decision, options: PlacementOptions) -> Moving:
-    """At most one move at a time: admission's, already weighed, before the policy's, by name."""
-    snapshot = state.snapshot
-    moves, notes = dict(list(state.moves.items())[:1]), {}
+def moving(
+    state: State, decision: Decision, options: PlacementOptions
+) -> tuple[Wanted | None, dict[str, str]]:
+    """The approved move, and by job why another one is not made. At most one at a time: that of
+    admission, already weighed, before those of the policy, by name."""
+    snapshot, move, notes = state.snapshot, state.move, dict[str, str]()
     jobs = {job.name: job for job in snapshot.jobs}
     begun = [Holder(spec, state.placements.get(spec.name, ())) for spec in state.starts]
+    leaving = [] if move is None else [move.job]
+    leaving += [job.name for job in snapshot.jobs if job.state is JobState.MOVING]
     for name, gpus in sorted(decision.gpus.items()):
         job = jobs.get(name)
-        if job is None or name in moves or set(gpus) == set(job.gpus):
+        if job is None or set(gpus) == set(job.gpus) or (move is not None and move.job == name):
             continue
-        others = [*moves, *(one.name for one in snapshot.jobs if one.state is JobState.MOVING)]
         why = _refusal(snapshot, job, gpus, options, begun)
-        if why is None and others:
-            why = f"{others[0]} is being moved"
+        if why is None and leaving:
+            why = f"{leaving[0]} is being moved"
         if why is None:
-            moves[name] = (gpus, decision.why.get(name, "decided by the policy"))
+            move = Wanted(name, gpus, decision.why.get(name, "decided by the policy"))
+            leaving = [name]
         else:
             notes[name] = f"not moved: {why}"
-    return Moving(moves, notes)
+    return move, notes
 
 
 def _refusal(

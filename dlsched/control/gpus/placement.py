@@ -17,7 +17,7 @@ from dlsched.control.gpus.holders import in_a_reason
 from dlsched.model.facts import ComputeMode, GpuFact
 from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.model.state import GpuView, NodeView
-from dlsched.model.units import counted, render_bytes
+from dlsched.model.units import counted, render_bytes, some_of
 
 Prefer = Literal["auto", "pack", "spread"]
 Foreign = Literal["avoid", "share"]
@@ -28,9 +28,6 @@ _ROUNDING = 1e-9
 
 _KINDS = 4
 """Maximum number of models listed in a text. Hosts with more are rare."""
-
-_LISTED = 3
-"""Maximum number of GPUs, or of holders of one, listed in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +242,7 @@ def _foreign(gpu: GpuView) -> str:
     foreign = [in_a_reason(one) for one in gpu.holders if not one.managed]
     if not foreign:
         return f"{gpu.foreign_processes} foreign process{'es' if gpu.foreign_processes > 1 else ''}"
-    return _some(foreign)
+    return some_of(foreign)
 
 
 def _beside(room: Room, spec: JobSpec) -> Room:
@@ -276,9 +273,8 @@ def named(gpus: Iterable[GpuFact]) -> str:
         for index, count in sorted(parts.items())
     ]
     if whole:
-        more = f" and {len(whole) - _LISTED} more" if len(whole) > _LISTED else ""
-        listed = ", ".join(str(index) for index in whole[:_LISTED])
-        texts.insert(0, f"GPU{'s' if len(whole) > 1 else ''} {listed}{more}")
+        listed = some_of([str(index) for index in whole])
+        texts.insert(0, f"GPU{'s' if len(whole) > 1 else ''} {listed}")
     return " and ".join(texts)
 
 
@@ -332,9 +328,4 @@ def _held(gpu: GpuView, *, memory: bool) -> str | None:
         for one in gpu.holders
         if one.idle_over_s is not None or (memory and not one.managed)
     ]
-    return f"held by {_some(found)}" if found else None
-
-
-def _some(texts: list[str]) -> str:
-    more = len(texts) - _LISTED
-    return ", ".join(texts[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return f"held by {some_of(found)}" if found else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from dlsched.control.gpus.placement import (
     Holder,
@@ -77,14 +78,12 @@ class GpuQueue:
         """Free room beside all holders so far. Reserved GPUs are closed."""
         self._holders = {one.spec.name: one.spec for one in holders}
         self._kept_before = kept or {}
-        self._ask = outlook
+        self._outlook = cache(outlook)
         self._now_s = now_s
         self._kept: set[str] = set()
         self._waiting = 0
-        self._outlooks: dict[str, Forecast] = {}
         self._refused: dict[_Ask, Placement] = {}
         """Requests that do not fit, valid until the rooms change."""
-        self._nevers: dict[_Ask, str | None] = {}
         # A GPU with a problem counts as present: it may come back.
         self._there = [room.gpu.fact for room in self.left.values() if not room.gpu.reserved]
 
@@ -92,10 +91,19 @@ class GpuQueue:
         """Why even an empty node could not run it; None: it could, or that is unknown."""
         if not spec.container.gpus or self._gpu_problem is not None:
             return None
-        ask = _ask(spec)
-        if ask not in self._nevers:
-            self._nevers[ask] = _never_on(self._there, spec)
-        return self._nevers[ask]
+        container, there = spec.container, self._there
+        asks = counted(container.gpus, "GPU")
+        mine = [fact for fact in there if is_model(fact.model, container.gpu_model)]
+        if container.gpus <= sum(_suits(spec, fact) for fact in mine):
+            return None
+        if len(there) >= container.gpus > len(mine):
+            asks += f" of model {container.gpu_model}"
+        elif len(mine) >= container.gpus:
+            asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
+        has = kinds_text((fact.model, fact.memory_bytes) for fact in there)
+        return f"can never start: asks for {asks}, the node has " + (
+            f"{len(there)}: {has}" if there else "none for jobs"
+        )
 
     def admit(self, spec: JobSpec) -> Turn:
         """Its GPUs, or why it waits. Jobs behind it cannot use what it gets or reserves."""
@@ -190,11 +198,6 @@ class GpuQueue:
             else unknown(f"{gpu}: processes that belong to no job hold its memory")
         )
 
-    def _outlook(self, job: str) -> Forecast:
-        if job not in self._outlooks:
-            self._outlooks[job] = self._ask(job)
-        return self._outlooks[job]
-
     def _in_s(self, outlook: Forecast) -> float:
         """Earliest time from now; infinite: unknown."""
         at_s = outlook.at_s if outlook.earliest_s is None else outlook.earliest_s
@@ -225,20 +228,3 @@ def _suits(spec: JobSpec, fact: GpuFact) -> bool:
     """Whether the job could use that GPU if it were empty."""
     needs_bytes = spec.container.gpu_memory_bytes or 0
     return is_model(fact.model, spec.container.gpu_model) and needs_bytes <= fact.memory_bytes
-
-
-def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
-    container = spec.container
-    asks = counted(container.gpus, "GPU")
-    mine = [fact for fact in there if is_model(fact.model, container.gpu_model)]
-    suiting = [fact for fact in mine if _suits(spec, fact)]
-    if container.gpus <= len(suiting):
-        return None
-    if len(there) >= container.gpus > len(mine):
-        asks += f" of model {container.gpu_model}"
-    elif len(mine) >= container.gpus:
-        asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
-    has = kinds_text((fact.model, fact.memory_bytes) for fact in there)
-    return f"can never start: asks for {asks}, the node has " + (
-        f"{len(there)}: {has}" if there else "none for jobs"
-    )

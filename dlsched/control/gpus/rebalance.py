@@ -17,6 +17,7 @@ from dlsched.control.gpus.placement import (
     place,
     taken,
 )
+from dlsched.control.gpus.queue import Turn
 from dlsched.model.spec import JobSpec
 from dlsched.model.units import render_seconds
 
@@ -48,16 +49,6 @@ class Movable:
         if container.gpu_memory_bytes is not None or not is_alone(self.spec):
             return self.spec
         return replace(self.spec, container=replace(container, gpu_memory_bytes=self.used_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job that waits for GPUs, with those reserved for it and its minimum wait."""
-
-    spec: JobSpec
-    kept: tuple[str, ...]
-    wait_s: float | None
-    """None: unknown, counts as UNKNOWN_WAIT_S."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +93,10 @@ def off_lost_gpu(
 
 
 def to_make_room(
-    waiting: Iterable[Waiting], movable: Iterable[Movable], left: Rooms, options: PlacementOptions
+    waiting: Iterable[tuple[JobSpec, Turn]],
+    movable: Iterable[Movable],
+    left: Rooms,
+    options: PlacementOptions,
 ) -> Wanted | None:
     """The cheapest move that lets a waiting job start and gains more than it costs; first job
     first.
@@ -111,19 +105,19 @@ def to_make_room(
     times its weight. In `left`, GPUs reserved for a waiting job are closed.
     """
     cheapest = sorted(movable, key=lambda each: (_cost(each), each.spec.name))
-    for other in waiting:
-        opened = {uuid: replace(left[uuid], closed=None) for uuid in other.kept}
+    for spec, turn in waiting:
+        opened = {uuid: replace(left[uuid], closed=None) for uuid in turn.kept}
         mine = {**left, **opened}
-        wait_s = UNKNOWN_WAIT_S if other.wait_s is None else other.wait_s
+        wait_s = UNKNOWN_WAIT_S if turn.wait_s is None else turn.wait_s
         for one in cheapest:
-            gain = (wait_s - one.pause_s) * other.spec.weight
-            goes = _exchange(one, other, mine, options) if gain > _cost(one) else None
+            gain = (wait_s - one.pause_s) * spec.weight
+            goes = _exchange(one, spec, mine, options) if gain > _cost(one) else None
             if goes is None:
                 continue
-            how = "assumed " if other.wait_s is None else ""
+            how = "assumed " if turn.wait_s is None else ""
             why = (
-                f"makes room for {other.spec.name}, whose {how}wait of {render_seconds(wait_s)}, "
-                f"less the pause, times its weight {other.spec.weight:g} is {gain:.0f} s; its own "
+                f"makes room for {spec.name}, whose {how}wait of {render_seconds(wait_s)}, "
+                f"less the pause, times its weight {spec.weight:g} is {gain:.0f} s; its own "
                 f"pause of up to {render_seconds(one.pause_s)} times its weight "
                 f"{one.spec.weight:g} is {_cost(one):.0f} s; {_there(goes, left)}"
             )
@@ -132,14 +126,14 @@ def to_make_room(
 
 
 def _exchange(
-    one: Movable, other: Waiting, left: Rooms, options: PlacementOptions
+    one: Movable, waits: JobSpec, left: Rooms, options: PlacementOptions
 ) -> tuple[str, ...] | None:
     """The moving job's new GPUs, if the waiting job can then start; None: no room for both."""
     gone = _without(left, one)
-    begins = place(other.spec, gone, options).gpus
+    begins = place(waits, gone, options).gpus
     if begins is None:
         return None
-    return place(one.goes, taken(gone, other.spec, begins), options).gpus
+    return place(one.goes, taken(gone, waits, begins), options).gpus
 
 
 def _without(left: Rooms, one: Movable) -> dict[str, Room]:

@@ -6,12 +6,11 @@ What is kept bounds ceilings only: a job without a ceiling may use it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import NodeFact
-from dlsched.model.units import render_cores
+from dlsched.model.units import some_of
 
 HOST_RATIO = 0.1
 """Part of the divided cores that is kept for the host. A judgement: the work of engine, agent and
@@ -21,8 +20,6 @@ HOST_LEAST_CORES = 0.25
 each), and a shell and the agent's own loop need some beside it."""
 HOST_MOST_CORES = 2.0
 """Cores kept on a large machine: the engine's updates, one after another, never use more."""
-NAMES_SHOWN = 3
-"""Names in an alarm, so that it stays a line."""
 _LEAST_CORES = 0.01
 """Cores that are always divided, so that nothing divides by zero."""
 
@@ -70,41 +67,16 @@ def host_cores(cores: float) -> float:
     return min(max(HOST_RATIO * cores, HOST_LEAST_CORES), HOST_MOST_CORES)
 
 
-class CapacityTracker:
-    """Whether the capacity changes while the daemon runs with the same settings."""
-
-    def __init__(self) -> None:
-        self.first_cores = self.last_cores = math.nan
-
-    def changes(self, cores: float) -> list[str]:
-        """Take in the capacity of this cycle; returns a change, in a few words."""
-        before, self.last_cores = self.last_cores, cores
-        if math.isnan(before):
-            self.first_cores = cores
-        if math.isnan(before) or before == cores:
-            return []
-        return [f"capacity: {render_cores(before)} -> {render_cores(cores)}"]
-
-
-def capacity_alarms(node: NodeFact | None, tracker: CapacityTracker) -> tuple[Alarm, ...]:
+def capacity_alarms(node: NodeFact | None) -> tuple[Alarm, ...]:
     """What is wrong with the CPU that containers can have."""
     if node is None:
         return ()
     texts = {}
-    if tracker.last_cores != tracker.first_cores:
-        first, now = render_cores(tracker.first_cores), render_cores(tracker.last_cores)
-        because = f": {node.bound_by}" if node.bound_by else ""
-        texts[AlarmKey.CAPACITY_CHANGED] = f"capacity is {now}, at first {first}{because}"
     if node.throttled_ratio:
         texts[AlarmKey.CAPACITY_UNKNOWN] = (
             "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
         )
     if node.parts:
-        parts = (f"{quota} applies to {_some(names)} alone" for names, quota in node.parts)
+        parts = (f"{quota} applies to {some_of(names)} alone" for names, quota in node.parts)
         texts[AlarmKey.CAPACITY_UNEVEN] = f"capacity is not the same for all: {'; '.join(parts)}"
     return tuple(Alarm("node", key, text) for key, text in texts.items())
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more

@@ -25,16 +25,14 @@ class Desired:
     """Whether the folder was listed, and no file in it is rejected or still being written."""
     claimed: Collection[str] = ()
     """Names of all jobs with a file, valid or not."""
-    yields: Callable[[ContainerFact], bool] | None = None
+    yields: Callable[[ContainerFact], bool] = lambda _: False
     """Whether the job's file must wait until this container is gone, as the container belongs to
-    someone else; None: no file waits."""
+    someone else."""
     alarms: tuple[Alarm, ...] = ()
     """Problems of the folder."""
 
     def waiting(self, containers: Sequence[ContainerFact]) -> dict[str, ContainerFact]:
         """Jobs whose file waits, with the container that has their name."""
-        if (yields := self.yields) is None:
-            return {}
         there = {one.job: one for one in containers if one.adopted is not None}
         there |= {one.job: one for one in containers if one.adopted is None}
-        return {job: one for job, one in there.items() if job in self.specs and yields(one)}
+        return {job: one for job, one in there.items() if job in self.specs and self.yields(one)}

@@ -9,6 +9,7 @@ from dlsched.control.ledger.blindness import Condition
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.lifecycle import Lifecycle
 from dlsched.control.ledger.measures import Measures
+from dlsched.control.ledger.memory import MemoryTracker
 from dlsched.model.actions import Remove
 from dlsched.model.facts import Begun, ContainerFact
 from dlsched.model.spec import ContainerSpec, JobSpec, Limits
@@ -27,13 +28,13 @@ class JobRecord:
     """When it last became RUNNING."""
     desired: Limits = field(default_factory=Limits)
     measures: Measures = field(default_factory=Measures)
+    memory: MemoryTracker = field(default_factory=MemoryTracker)
     forgiven: Begun | None = None
     """A failure that does not count: it is older than its file, which was added (again) since."""
     refusal: str | None = None
     """Why its last start could not even begin."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
-    measured_spec: JobSpec | None = None
     view: JobView | None = None
     """Its view in the last snapshot."""
 
@@ -128,6 +129,7 @@ def view_of(
         can_idle=fact is not None and fact.cpu_idle is not None and idle_class,
         burst_cores=fact.burst_cores if fact else None,
         usage=measures.usage,
+        memory=record.memory.use,
         progress=progress,
         attained_core_s=measures.attained_core_s,
         started_at_s=measures.started_at_s,

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.gpus.holders import idle_alarms
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.blindness import NEITHER, Condition, condition
-from dlsched.control.ledger.cpu import CapacityTracker, capacity_alarms, divide_cpu
+from dlsched.control.ledger.cpu import capacity_alarms, divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
     JobRecord,
@@ -24,6 +25,7 @@ from dlsched.control.ledger.job_record import (
     view_of,
 )
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
+from dlsched.control.ledger.memory import MemoryAlarms
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.state import Queued, State
@@ -36,6 +38,7 @@ from dlsched.model.facts import ContainerFact, NodeFact, Observation
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
+from dlsched.model.units import render_cores
 
 _RETRY_FIRST_S = 5.0
 _RETRY_MOST_S = 300.0
@@ -57,20 +60,22 @@ class Ledger:
         self._records: dict[str, JobRecord] = {}
         self._cycle, self._arrived = cycle, 0
         self._wakes: list[str] = []
-        self._capacity = CapacityTracker()
+        self._capacity_cores: float | None = None
+        self._memory_alarms = MemoryAlarms()
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
     def update(self, observed: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
         """Take in one observation, the desired state and the records of ended jobs."""
         self._cycle += 1
-        jobs = roster(observed, desired, self._known)
+        known = {name: record.measures.container_id for name, record in self._records.items()}
+        jobs = roster(observed, desired, known)
         self._take_in(jobs)
         node = self._node(jobs, self._measure(jobs))
         statuses = self._statuses(jobs, ended)
         members = self._members(jobs, statuses)
         queued = self._starts(jobs, statuses, node, members)
-        views = self._views(jobs, statuses)
+        views = tuple(self._view(jobs, name, statuses[name]) for name in sorted(statuses))
         return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
@@ -84,7 +89,7 @@ class Ledger:
             engine_ok=observed.engine_ok,
             starts=queued.starts,
             placements=queued.placements,
-            moves=self._moves(observed, node, members, queued),
+            move=self._move(observed, node, members, queued),
             removals=self._removals(jobs, statuses),
             ended=self._endings(jobs, statuses),
             lifts=tuple(
@@ -101,8 +106,9 @@ class Ledger:
                 *self._assignments.alarms(node, members, self._options.gpus),
                 *idle_alarms(node.gpus),
                 *engine_alarms(observed),
-                *capacity_alarms(observed.node, self._capacity),
+                *capacity_alarms(observed.node),
                 *divergence_alarms(views),
+                *self._memory_alarms.of(views, observed),
                 *desired.alarms,
             ),
         )
@@ -110,7 +116,7 @@ class Ledger:
     def adopt(self, options: LedgerOptions) -> None:
         """Use new options from the next update on."""
         self._options = options
-        self._capacity = CapacityTracker()
+        self._capacity_cores = None
         for record in self._records.values():
             record.view = None
 
@@ -161,10 +167,7 @@ class Ledger:
         uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
-            known = record.measured_spec is record.spec and not self._tiers.is_near(name)
-            if known and fact is not None and record.measures.rests_on(fact, observed.now_s):
-                continue
-            record.measured_spec = record.spec
+            record.memory.update(fact, observed.now_s)
             self._tiers.observe(record.spec, fact, self._options.tier_evaluations, observed.now_s)
             if fact is None:
                 record.measures.absent()
@@ -193,7 +196,10 @@ class Ledger:
         options = self._options
         cpu = divide_cpu(node.cores, options.capacity_cores, options.reserve_cores, node.jobs_cores)
         if observed.node is not None:
-            self._wakes += self._capacity.changes(cpu.ceiling_cores)
+            before, self._capacity_cores = self._capacity_cores, cpu.ceiling_cores
+            if before is not None and before != cpu.ceiling_cores:
+                change = f"{render_cores(before)} -> {render_cores(cpu.ceiling_cores)}"
+                self._wakes.append(f"capacity: {change}")
         return NodeView(
             capacity_cores=cpu.ceiling_cores,
             cores=node.cores,
@@ -301,16 +307,15 @@ class Ledger:
         self._assignments.settle(members)
         return members
 
-    def _moves(
+    def _move(
         self, observed: Observation, node: NodeView, members: Mapping[str, Member], queued: Queued
-    ) -> dict[str, tuple[tuple[str, ...], str]]:
+    ) -> Wanted | None:
         """The move that pays off now, if the engine answers."""
         if not members or not observed.engine_ok:
-            return {}
-        wanted = self._assignments.wanted(
+            return None
+        return self._assignments.wanted(
             node, members, self._options.gpus, queued.gpus, queued.verdicts, observed.now_s
         )
-        return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
     def _finish(self, job: str, now_s: float) -> Forecast:
         """Forecast of when a job may end, from its last view and the last answer."""
@@ -318,11 +323,6 @@ class Ledger:
         if view is None:
             return unknown(f"{job} has not been observed yet")
         return finish_forecast(view, now_s, self._forecasts.get(job, ()))
-
-    def _known(self, name: str) -> str | None:
-        """ID of the job's container so far."""
-        record = self._records.get(name)
-        return record.measures.container_id if record is not None else None
 
     def _backs_off(self, record: JobRecord, now_s: float) -> bool:
         """Whether a failed start is still in back-off. Until then it blocks no other job."""
@@ -342,14 +342,6 @@ class Ledger:
             self._wakes.append(f"{record.spec.name}: left ({state})")
         record.state = state
 
-    def _views(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[JobView, ...]:
-        views = []
-        for name in sorted(statuses):
-            record, status = self._records[name], statuses[name]
-            self._note(record, status.state, jobs.observed.now_s)
-            views.append(self._view(jobs.observed.now_s, record, status, jobs.facts.get(name)))
-        return tuple(views)
-
     def _removals(self, jobs: Roster, statuses: Mapping[str, Lifecycle]) -> tuple[Remove, ...]:
         return tuple(
             removal(jobs.facts[name], self._records[name].spec, status.reason or "")
@@ -364,9 +356,10 @@ class Ledger:
             if status.call == "record"
         )
 
-    def _view(
-        self, now_s: float, record: JobRecord, status: Lifecycle, fact: ContainerFact | None
-    ) -> JobView:
+    def _view(self, jobs: Roster, name: str, status: Lifecycle) -> JobView:
+        """The job as policies see it: its last view, if nothing has changed since."""
+        record, fact, now_s = self._records[name], jobs.facts.get(name), jobs.observed.now_s
+        self._note(record, status.state, now_s)
         measures, last = record.measures, record.view
         if (
             measures.rests
@@ -374,7 +367,8 @@ class Ledger:
             and last.spec is record.spec
             and last.state is status.state
             and last.reason == status.reason
-            and last.tiers == self._tiers.tiers(record.spec.name)
+            and last.memory is record.memory.use
+            and last.tiers == self._tiers.tiers(name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)
         ):
@@ -386,10 +380,10 @@ class Ledger:
             fact,
             progress=progress,
             condition=self._condition(now_s, record, fact, progress),
-            gpus=self._assignments.of(record.spec.name, fact),
+            gpus=self._assignments.of(name, fact),
             idle_class=self._options.idle_class,
-            tiers=self._tiers.tiers(record.spec.name),
-            diverged=self._tiers.diverged(record.spec.name),
+            tiers=self._tiers.tiers(name),
+            diverged=self._tiers.diverged(name),
             max_failed_ratio=self._max_failed_ratio(record),
         )
         return record.view

@@ -120,9 +120,7 @@ def _leaving(fact: ContainerFact | None, reason: str) -> Lifecycle:
 
 def _ended(fact: ContainerFact | None, ended: Ended) -> Lifecycle:
     if ended.kind == "stopped":
-        reason = ended.detail or STOPPED_BY_COMMAND
-        leaving = _leaving(fact, reason)
-        return leaving if fact is not None else Lifecycle(JobState.STOPPED, reason)
+        return _leaving(fact, ended.detail or STOPPED_BY_COMMAND)
     return Lifecycle(JobState(ended.kind), ended.detail)
 
 

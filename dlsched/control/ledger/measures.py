@@ -105,35 +105,24 @@ class Measures:
     _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
     """By writer: time of its last line, requests in flight, age of the oldest."""
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    _frozen_samples: tuple[Sample, ...] = ()
-    """`_samples` as a tuple, which stays the same object while they are unchanged."""
     _checkpoint: CheckpointAck | None = None
-    _checkpoint_at_s: float | None = None
     _gpu_ratio: float | None = None
     _as_of_s: float | None = None
-    _requests_s: float | None = None
-    """Time of its last report of requests, failed ones too."""
-    _failing_s: float | None = None
-    """Time of the first failed request since its last answer."""
     _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
     """Gaps between its reports of requests."""
     _every_s: float = OFTEN_S
-    _latency_s: float | None = None
-    """Time of its last report of latencies, of no request too."""
-    _in_flight: bool | None = None
-    """Whether a writer had requests in flight at the last report of latencies; None: none said."""
-    _silence: tuple[_Mark, ...] = ()
+    _silence: Silence = field(default_factory=Silence)
+    """All but the CPU use, which follows from `_marks`."""
+    _marks: tuple[_Mark, ...] = ()
     """The CPU time attained at the last report of latencies, then at one or two moments of the
     silence since."""
-    _start_observed: bool = False
-    """Whether its last start was observed from its beginning."""
     _metric: str | None = None
     """The metric of its target."""
     _lacks: Lacks | None = None
     _came: bool = False
     """Whether that metric ever came."""
     _last_progress: Progress | None = None
-    """The last value of `progress`, while it is valid."""
+    """The last value of `progress`, which stays the same object while nothing of it changes."""
     _silent_since_s: float | None = None
     """Time of an observed start, until the first report."""
     _watched: bool = False
@@ -147,15 +136,8 @@ class Measures:
         """Whether the fact is of another start than the one measured so far."""
         return fact.container_id != self.container_id or fact.starts != self.starts
 
-    def rests_on(self, fact: ContainerFact, now_s: float) -> bool:
-        """Whether nothing is new: it is at rest, and the fact is the same as the last one."""
-        if fact is not self._resting:
-            return False
-        self.rests, self._rests_at_s = True, now_s
-        return True
-
     def absent(self) -> None:
-        self._fresh, self._last_progress = _NONE, None
+        self._fresh = _NONE
         self._watched = True
         self.usage = Usage()
         self._counters = self._rated = self._resting = None
@@ -197,68 +179,47 @@ class Measures:
         return used_core_s
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
-        bad_lines = fact.bad_lines if fact else 0
-        log = fact.log if fact else None
-        problem = fact.sidecar_problem if fact else None
-        hides = fact.hides_failures if fact else False
-        wire = fact.wire if fact else None
-        last = self._last_progress
-        if last is not None and (
-            last.bad_lines,
-            last.trouble,
-            last.log,
-            last.hides_failures,
-            last.wire,
-        ) == (bad_lines, problem, log, hides, wire):
-            return last
         recent = self._recent.total()
         in_flight, oldest_s = 0, 0.0
         for at_s, count, age_s in self._writers.values():
             if count:
                 in_flight += count
                 oldest_s = max(oldest_s, age_s + now_s - at_s)
-        self._last_progress = Progress(
+        progress = Progress(
             fresh=self._fresh,
             window=recent if self._window is None else self._window.total(),
             recent=recent,
             in_flight=in_flight,
             oldest_s=oldest_s,
-            samples=self._frozen_samples,
+            samples=tuple(self._samples),
             as_of_s=self._as_of_s,
             every_s=self._every_s,
-            bad_lines=bad_lines,
+            bad_lines=fact.bad_lines if fact else 0,
             refused=fact.refused if fact else None,
-            log=log,
+            log=fact.log if fact else None,
             checkpoint=self._checkpoint,
-            checkpoint_at_s=self._checkpoint_at_s,
             gpu_ratio=self._gpu_ratio,
-            trouble=problem,
-            hides_failures=hides,
-            wire=wire,
+            trouble=fact.sidecar_problem if fact else None,
+            hides_failures=fact.hides_failures if fact else False,
+            wire=fact.wire if fact else None,
             lacks=self._lacks,
         )
+        if progress != self._last_progress:
+            self._last_progress = progress
         return self._last_progress
 
     def silence(self, now_s: float) -> Silence:
         """What is measured of the job beside its reports."""
         cores = None
-        if self._silence and now_s > (then := self._silence[0]).at_s:
+        if self._marks and now_s > (then := self._marks[0]).at_s:
             cores = max(0.0, self.attained_core_s - then.core_s) / (now_s - then.at_s)
-        return Silence(
-            self._requests_s,
-            self._in_flight,
-            cores,
-            self._start_observed,
-            self._failing_s,
-            self._latency_s,
-        )
+        return self._silence._replace(cores=cores)
 
     def set_metric(self, metric: str | None) -> None:
         """Set the metric of its target; None: it has no such target."""
         if metric == self._metric:
             return
         self._metric, self._lacks, self._came = metric, None, False
-        self._last_progress = None
         for sample in self._samples:
             self._note_metric(sample)
 
@@ -266,17 +227,16 @@ class Measures:
         if fact.life != self._life:
             self._life = fact.life
             self._samples.clear()
-            self._frozen_samples = ()
             self._lacks, self._came = None, False
-            self._checkpoint = self._checkpoint_at_s = None
-        self._last_progress = self._gpu_ratio = None
+            self._checkpoint = None
+        self._gpu_ratio = None
         self.container_id = fact.container_id
         self.starts = fact.starts
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
         self.changed_at_s = self.started_at_s
         self._silent_since_s = self.started_at_s if self._watched else None
-        self._start_observed, self._watched = self._watched, True
-        self._silence, self._in_flight = (), None
+        self._silence = self._silence._replace(start_observed=self._watched, in_flight=None)
+        self._watched, self._marks = True, ()
         self.actual = fact.actual
         self._counters = self._rated = None
         self.usage = Usage()
@@ -361,53 +321,43 @@ class Measures:
         )
 
     def _take_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
-        if not (fact.reports or self._writers or self._recent):
-            if self._fresh is not _NONE:
-                self._fresh, self._last_progress = _NONE, None
-            return
-        self._last_progress = None
-        fresh: list[LatencySketch] = []
         for report in fact.reports:
-            self._as_of_s = report.received_s
-            if report.latency is not None:
-                fresh.append(report.latency)
-                self._latency_s = report.received_s
-            known = report.writer in self._writers or len(self._writers) < _WRITERS
-            if report.in_flight is not None and known:
-                oldest_s = report.oldest_s or 0.0
-                self._writers[report.writer] = (report.received_s, report.in_flight, oldest_s)
-            if report.sample is not None:
-                self._samples.append(report.sample)
-                self._note_metric(report.sample)
-            if report.checkpoint is not None:
-                self._checkpoint = report.checkpoint
-                self._checkpoint_at_s = report.received_s
-            if report.gpu_ratio is not None:
-                self._gpu_ratio = report.gpu_ratio
-        if fact.reports:
-            self._frozen_samples = tuple(self._samples)
-            if self._silent_since_s is not None:
-                self.resume_s = max(0.0, fact.reports[0].received_s - self._silent_since_s)
-                self._silent_since_s = None
-        self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
-        if self._fresh.count:
-            self._failing_s = None
-        elif self._fresh.errors and self._failing_s is None:
-            self._failing_s = fact.reports[-1].received_s
+            self._take_report(report)
+        if fact.reports and self._silent_since_s is not None:
+            self.resume_s = max(0.0, fact.reports[0].received_s - self._silent_since_s)
+            self._silent_since_s = None
+        fresh = [report.latency for report in fact.reports if report.latency is not None]
+        self._fresh = merge(*fresh) if len(fresh) > 1 else fresh[0] if fresh else _NONE
         if self._fresh.count or self._fresh.errors:
-            self._note_gap(fact.reports[-1].received_s)
+            self._note_requests(fact.reports[-1].received_s)
         buckets = sum(len(one.buckets) + len(one.spans) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
             span_s = max(one.span_s for one in fact.reports)
             self._slide([Report(now_s, latency=self._fresh, span_s=span_s)], now_s, window_s)
-        else:
+        elif fresh or self._recent:
             self._slide(fact.reports, now_s, window_s)
         stale_s = now_s - max(STALE_WRITER_S, MISSING_GAPS * self._every_s)
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
         if fresh:
             counts = [count for _, count, _ in self._writers.values()]
-            self._in_flight = any(counts) if counts else None
+            self._silence = self._silence._replace(in_flight=any(counts) if counts else None)
+
+    def _take_report(self, report: Report) -> None:
+        self._as_of_s = report.received_s
+        if report.latency is not None:
+            self._silence = self._silence._replace(latency_s=report.received_s)
+        known = report.writer in self._writers or len(self._writers) < _WRITERS
+        if report.in_flight is not None and known:
+            oldest_s = report.oldest_s or 0.0
+            self._writers[report.writer] = (report.received_s, report.in_flight, oldest_s)
+        if report.sample is not None:
+            self._samples.append(report.sample)
+            self._note_metric(report.sample)
+        if report.checkpoint is not None:
+            self._checkpoint = report.checkpoint
+        if report.gpu_ratio is not None:
+            self._gpu_ratio = report.gpu_ratio
 
     def _note_metric(self, sample: Sample) -> None:
         """Record whether its target's metric came, or what came in its place."""
@@ -427,18 +377,20 @@ class Measures:
         without one."""
         mark = _Mark(now_s, self.attained_core_s)
         if fact.usage_core_s is None:
-            self._silence = ()
-        elif not self._silence or any(one.latency is not None for one in fact.reports):
-            self._silence = (mark,)
-        elif now_s - self._silence[-1].at_s >= SILENCE_S:
-            self._silence = (self._silence[-1], mark)
+            self._marks = ()
+        elif not self._marks or any(one.latency is not None for one in fact.reports):
+            self._marks = (mark,)
+        elif now_s - self._marks[-1].at_s >= SILENCE_S:
+            self._marks = (self._marks[-1], mark)
 
-    def _note_gap(self, at_s: float) -> None:
-        """Record the gap before the current report of requests."""
-        if self._requests_s is not None and at_s > self._requests_s:
-            self._gaps_s.append(at_s - self._requests_s)
+    def _note_requests(self, at_s: float) -> None:
+        """Record a report of requests: the gap before it, and whether each of them failed."""
+        before_s, failing_s = self._silence.request_s, self._silence.failing_s
+        if before_s is not None and at_s > before_s:
+            self._gaps_s.append(at_s - before_s)
             self._every_s = max(statistics.median_low(self._gaps_s), OFTEN_S)
-        self._requests_s = at_s
+        failing_s = None if self._fresh.count else at_s if failing_s is None else failing_s
+        self._silence = self._silence._replace(request_s=at_s, failing_s=failing_s)
 
     def _slide(self, reports: Sequence[Report], now_s: float, window_s: float) -> None:
         """Add reports to the windows, and drop what is too old or from before the last change."""

@@ -6,7 +6,7 @@ known so far before a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.control.ledger.desired import Desired
@@ -17,7 +17,7 @@ from dlsched.model.state import JobView
 
 
 def _by_job(
-    containers: Sequence[ContainerFact], known: Callable[[str], str | None]
+    containers: Sequence[ContainerFact], known: Mapping[str, str | None]
 ) -> tuple[dict[str, ContainerFact], list[ContainerFact]]:
     """The container of each job (`known`, else running, else by ID), and the other containers."""
     facts = {fact.job: fact for fact in containers}
@@ -27,7 +27,7 @@ def _by_job(
     doubles: list[ContainerFact] = []
 
     def rank(fact: ContainerFact) -> tuple[bool, bool, str]:
-        new = known(fact.job) != fact.container_id
+        new = known.get(fact.job) != fact.container_id
         return new, fact.state is not ContainerState.RUNNING, fact.container_id
 
     for fact in sorted(containers, key=lambda fact: (fact.job, rank(fact))):
@@ -54,8 +54,8 @@ class Roster:
     alarms: tuple[Alarm, ...]
 
 
-def roster(observed: Observation, desired: Desired, known: Callable[[str], str | None]) -> Roster:
-    """`known` returns a job's container so far."""
+def roster(observed: Observation, desired: Desired, known: Mapping[str, str | None]) -> Roster:
+    """`known`: ID of each job's container so far."""
     waiting = desired.waiting(observed.containers)
     if waiting:
         kept = {name: spec for name, spec in desired.specs.items() if name not in waiting}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlsched.control.gpus.queue import GpuQueue, Turn
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.actions import Remove
 from dlsched.model.alarms import Alarm
@@ -28,8 +29,8 @@ class State:
     """Admitted jobs, in queue order."""
     placements: Placements = field(default_factory=dict)
     """GPUs of the starts that get any."""
-    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """Movable jobs that should be on other GPUs: their UUIDs, and why."""
+    move: Wanted | None = None
+    """The job that should be on other GPUs now; None: none."""
     removals: tuple[Remove, ...] = ()
     ended: tuple[Ended, ...] = ()
     """Jobs that ended by themselves, to be recorded."""

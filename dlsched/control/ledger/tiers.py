@@ -47,11 +47,14 @@ class TierProgress:
     diverged: tuple[Diverged, ...] = ()
     """Metrics that mean that the training diverged, oldest first."""
 
+    def is_in(self, container_id: str | None) -> bool:
+        """Whether it is of that container; None: of any."""
+        return container_id in (None, self.container_id)
+
     def is_for(self, container_id: str | None, target: AccuracyTarget) -> bool:
-        """Whether it is for that container (None: any) and target. The deadline affects no tier."""
-        mine = (self.target.metric, self.target.deliver, self.target.finish)
-        same = mine == (target.metric, target.deliver, target.finish)
-        return same and container_id in (None, self.container_id)
+        """Whether it is of that container and target. The deadline affects no tier."""
+        same = replace(self.target, deadline_s=None) == replace(target, deadline_s=None)
+        return same and self.is_in(container_id)
 
 
 def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgress:
@@ -147,31 +150,23 @@ class TierTracker:
     ) -> None:
         """Take in a job's spec and fact; None: it has no container at this moment."""
         name, target, progress = spec.name, spec.target, self._progress.get(spec.name)
-        container_id = fact.life if fact is not None else None
         if not isinstance(target, AccuracyTarget):
             if progress is not None:
                 self.forget(name)
             return
-        known = progress is not None and progress.container_id == (
-            container_id or progress.container_id
-        )
-        if progress is None or not known or progress.target is not target:
+        container_id = fact.life if fact is not None else None
+        if progress is None or progress.target is not target or not progress.is_in(container_id):
             progress = self._begun(name, container_id, target)
             if progress is None:
                 return
         before = progress
         if fact is None:
             progress = settled(progress)
-        elif fact.reports or progress.starts != fact.starts or self.is_near(name):
+        elif fact.reports or progress.starts != fact.starts or progress.near != _NONE:
             progress = observed(progress, fact, in_a_row, now_s)
         if progress.tiers != before.tiers:
             self._higher.add(name)
         self._progress[name] = progress
-
-    def is_near(self, name: str) -> bool:
-        """Whether the last evaluation reaches a tier, unless a further value of it does not."""
-        progress = self._progress.get(name)
-        return progress is not None and progress.near != _NONE
 
     def tiers(self, name: str) -> Tiers:
         progress = self._progress.get(name)

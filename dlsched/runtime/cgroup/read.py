@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dlsched.model.facts import MemoryFact
+
 PROC = Path("/proc")
 
 _READ_BYTES = 4096
+_UNREAD = MemoryFact()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class CgroupReading:
     periods: int | None = None
     throttled_periods: int | None = None
     memory_bytes: int | None = None
+    memory: MemoryFact = _UNREAD
+    """Read with the limits."""
     quota_us: int | None = None
     """-1: no limit."""
     period_us: int | None = None
@@ -118,12 +123,11 @@ class CgroupReader:
         files = _v2_files(folders) if self.v2 else _v1_files(folders)
         self._used: bytes | None = None
         """The CPU time used at the last reading, as the kernel wrote it."""
-        self._numbers: dict[str, tuple[bytes | None, int | None]] = {}
-        """Cache of parsed files, since limits seldom change: text and value."""
         self._open: dict[str, int] = {}
         for name, path in files.items():
             with suppress(OSError):
                 self._open[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._memory_limits = [name for name in self._open if name.startswith("limit")]
 
     @property
     def opened(self) -> bool:
@@ -156,6 +160,7 @@ class CgroupReader:
         else:
             quota_us, period_us = self._number("quota"), self._number("period")
         return CgroupReading(
+            memory=self._memory(),
             quota_us=quota_us,
             period_us=period_us,
             shares=self._number("shares"),
@@ -179,6 +184,7 @@ class CgroupReader:
             stat.get("nr_periods"),
             stat.get("nr_throttled"),
             self._number("memory"),
+            limits.memory,
             limits.quota_us,
             limits.period_us,
             limits.shares,
@@ -187,6 +193,23 @@ class CgroupReader:
             limits.idle,
             _pressure_ratio(self._text("pressure")) if self.v2 else None,
         )
+
+    def _memory(self) -> MemoryFact:
+        stat, kills = self._bytes("memory_stat"), self._bytes("memory_events")
+        used, peak = _bounded(self._bytes("memory")), _bounded(self._bytes("memory_peak"))
+        idle = _figure(stat, b"inactive_file" if self.v2 else b"total_inactive_file")
+        busy = _figure(stat, b"active_file" if self.v2 else b"total_active_file")
+        slab = _figure(stat, b"slab_reclaimable") if self.v2 else 0
+        if self.v2:
+            found = [_bounded(self._bytes(name)) for name in self._memory_limits]
+            limit = min((one for one in found if one is not None), default=None)
+            reached = bool(_figure(kills, b"oom"))
+        else:
+            limit = _figure(stat, b"hierarchical_memory_limit")
+            reached = limit is not None and (peak or 0) >= limit - _BATCH_BYTES
+        working = None if used is None or idle is None else max(used - idle, 0)
+        held = None if working is None or busy is None else max(working - busy - (slab or 0), 0)
+        return MemoryFact(working, held, limit, peak, _figure(kills, b"oom_kill"), reached)
 
     def _bytes(self, name: str) -> bytes | None:
         descriptor = self._open.get(name)
@@ -201,13 +224,7 @@ class CgroupReader:
         return decoded(self._bytes(name))
 
     def _number(self, name: str) -> int | None:
-        raw = self._bytes(name)
-        before = self._numbers.get(name)
-        if before is not None and before[0] == raw:
-            return before[1]
-        number = integer(raw)
-        self._numbers[name] = raw, number
-        return number
+        return integer(self._bytes(name))
 
 
 def _mounted(mountinfo: str) -> Iterator[Hierarchy]:
@@ -238,6 +255,9 @@ def _v1_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "burst": ("cpu", "cpu.cfs_burst_us"),
         "idle": ("cpu", "cpu.idle"),
         "memory": ("memory", "memory.usage_in_bytes"),
+        "memory_stat": ("memory", "memory.stat"),
+        "memory_peak": ("memory", "memory.max_usage_in_bytes"),
+        "memory_events": ("memory", "memory.oom_control"),
     }
     return {name: folders[at] / file for name, (at, file) in places.items() if at in folders}
 
@@ -252,9 +272,17 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "burst": "cpu.max.burst",
         "idle": "cpu.idle",
         "memory": "memory.current",
+        "memory_stat": "memory.stat",
+        "memory_peak": "memory.peak",
+        "memory_events": "memory.events",
         "pressure": "cpu.pressure",
     }
-    return {name: folders[""] / file for name, file in names.items()}
+    files = {name: folders[""] / file for name, file in names.items()}
+    for depth, folder in enumerate((folders[""], *folders[""].parents)):
+        if not (folder / "memory.max").exists():
+            break  # the root, which has no limit
+        files[f"limit {depth}"] = folder / "memory.max"
+    return files
 
 
 def start_of(path: Path, most_bytes: int) -> bytes | None:
@@ -288,6 +316,28 @@ def integer(raw: bytes | str | None) -> int | None:
         return None if raw is None else int(raw)
     except ValueError:
         return None
+
+
+_UNLIMITED = 1 << 62
+"""cgroup v1 shows no limit as a number above this. Nothing that is true is as large."""
+
+_BATCH_BYTES = 1 << 20
+"""cgroup v1 charges memory in batches, so that its peak may stay this much below its limit."""
+
+
+def _bounded(raw: bytes | None) -> int | None:
+    """A number of bytes or of events; None: it is none, or no limit."""
+    number = integer(raw)
+    return number if number is not None and 0 <= number < _UNLIMITED else None
+
+
+def _figure(raw: bytes | None, name: bytes) -> int | None:
+    """The number beside that name in a table of the kernel's; None: there is none, or it may have
+    been cut off. Half as expensive as `table` for a few of many lines."""
+    lines = b"\n" + (raw or b"")
+    at = lines.find(b"\n" + name + b" ")
+    end = lines.find(b"\n", at + 1)
+    return None if at < 0 or end < 0 else _bounded(lines[at + len(name) + 2 : end])
 
 
 def cpu_max(text: str | None) -> tuple[int | None, int | None]:

@@ -24,22 +24,19 @@ def begin(
     name: str,
     gate: AbstractContextManager[object] | None = None,
 ) -> Future[T]:
-    """Run `call` in a thread of its own; cancelling works while it waits at the gate. The result
-    is EngineUnavailable where no thread can be started."""
-    future: Future[T] = Future()
-
-    def work() -> None:
-        with gate or nullcontext():
-            run(future, call)
-
-    if (error := _start(work, name)) is not None:
-        future.set_exception(error)
-    return future
+    """Run `call` in a thread of its own, as `begin_all` does."""
+    return begin_all([call], name, 1, gate)[0]
 
 
-def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[Future[T]]:
+def begin_all(
+    calls: Sequence[Callable[[], T]],
+    name: str,
+    width: int,
+    gate: AbstractContextManager[object] | None = None,
+) -> list[Future[T]]:
     """Run them in their order, `width` at a time, fewer where no more threads can be started; one
-    that has not begun can be cancelled. Without any thread the results are EngineUnavailable."""
+    that has not begun, or waits at the gate, can be cancelled. Without any thread the results are
+    EngineUnavailable."""
     overs: list[Future[T]] = [Future() for _ in calls]
     pending = iter(list(zip(overs, calls, strict=True)))
     lock = threading.Lock()
@@ -50,7 +47,8 @@ def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[F
                 future, call = next(pending, (None, None))
             if future is None or call is None:
                 return
-            run(future, call)
+            with gate or nullcontext():
+                run(future, call)
 
     for started in range(min(width, len(calls))):
         if (error := _start(work, name)) is not None:

@@ -15,6 +15,7 @@ import socket
 import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import docker
@@ -96,10 +97,6 @@ class Engine:
     def inspect(self, container: str) -> Body:
         with self._calling() as client:
             return dict(client.inspect_container(container))
-
-    def stats(self, container: str) -> Body:
-        with self._calling() as client:
-            return dict(client.stats(container, stream=False, one_shot=True))
 
     def create(self, name: str, body: Body) -> str:
         """Make a container and return its id."""
@@ -368,9 +365,7 @@ class EngineFacts:
         self._engine = engine
         self.driver: str | None = None
         """As `cgroup_driver`; None: not asked yet."""
-        self._cores: int | None = None
         self._identity = ""
-        self._newer_runc: bool | None = None
 
     def identity(self, *, fresh: bool = False) -> str:
         """Its own id; empty: it does not say. `fresh`: another may answer by now. Never raises."""
@@ -386,28 +381,24 @@ class EngineFacts:
             self.driver = str(self._engine.info().get("CgroupDriver", "cgroupfs"))
         return self.driver
 
+    @cached_property
     def cores(self) -> int:
         """Of the host, as it counts them."""
-        if self._cores is None:
-            self._cores = int(self._engine.info().get("NCPU") or 1)
-        return self._cores
+        return int(self._engine.info().get("NCPU") or 1)
 
     def default_shares(self) -> int:
         """What a container that does not run must be given to have the default weight later."""
         if str(self._engine.info().get("CgroupVersion", "1")) != "2":
             return DEFAULT_SHARES
-        return DEFAULT_SHARES if self.has_newer_runc() else OLDER_DEFAULT_SHARES
+        return DEFAULT_SHARES if self.has_newer_runc else OLDER_DEFAULT_SHARES
 
+    @cached_property
     def has_newer_runc(self) -> bool:
         """Whether its runc turns shares into weights as later ones do."""
-        if self._newer_runc is None:
-            parts = self._engine.version().get("Components") or ()
-            versions = [
-                str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"
-            ]
-            numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(versions))[:3])
-            self._newer_runc = numbers >= _NEWER_RUNC
-        return self._newer_runc
+        parts = self._engine.version().get("Components") or ()
+        versions = [str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"]
+        numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(versions))[:3])
+        return numbers >= _NEWER_RUNC
 
 
 def _answer(client: docker.APIClient, method: str, path: str, **more: Any) -> Response:

@@ -36,8 +36,6 @@ from dlsched.runtime.machine.move import (
     describe,
 )
 
-LOOKED_S = 600.0
-
 _OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
 
 
@@ -54,8 +52,6 @@ class Moves:
     watches: Watches
     gpu_names: Callable[[tuple[str, ...]], str]
     """Readable names of UUIDs."""
-    bars: Callable[[Inspected], str | None]
-    """Why nothing can be done to a container now, moves apart."""
     winding_up: bool = False
     """Whether the agent ends: early moves go back, and none begins."""
     _lost: Callable[[str, str], Path | None] = lambda *_: None
@@ -144,14 +140,15 @@ class Moves:
         if now_s < until_s:
             return Outcome(action, "failed", f"{why}; next try in {until_s - now_s:.0f} s")
         if described.state is not ContainerState.RUNNING or self.winding_up:
-            why = str(AGENT_ENDS) if self.winding_up else f"it is {described.state}"
+            why = AGENT_ENDS if self.winding_up else f"it is {described.state}"
             return Outcome(action, "failed", why)
         self.turn(action.job, lambda turn: turn.begin(action, described), now_s)
         return Outcome(action, "begun", action.why)
 
     def find(self, listing: Listing, now_s: float) -> None:
         """Note the moves that an earlier agent began: containers that are set aside, and jobs that
-        it asked to save themselves and that may have ended because of that. Changes nothing."""
+        it asked to save themselves and that may have ended because of that. What it asked of one
+        that runs on is withdrawn."""
         if listing is self._last_listing and not any(self._moves):
             return
         there, first = listing.all, self._last_listing is None
@@ -168,7 +165,7 @@ class Moves:
                 away = self._departure_of(one) if aside else None
                 self.turn(one.job, partial(Turn.find, one=one, departure=away), now_s)
             elif asked:
-                self.turn(one.job, Turn.stale)
+                self.turn(one.job, Turn.withdraw)
         if first:
             for left in list(self.machine.jobs.values()):
                 if left.move is None and left.departure is not None and left.departure.over:
@@ -278,11 +275,8 @@ class Moves:
         self.turn(job, partial(Turn.change, held=self.holds(job), cleared=True))
 
     def has_volume(self, job: str) -> bool:
-        brought, now_s = self.arrivals.of(job), self.instance.clock.now_s()
-        has = brought is not None and brought.filled and not brought.file
-        if has and now_s - self.machine.job(job).inspected_s >= LOOKED_S:
-            self.turn(job, Turn.inspect_volume)
-        return has
+        brought = self.arrivals.of(job)
+        return brought is not None and brought.filled and not brought.file
 
     def ended_with_engine(self, job: str) -> bool:
         described = self.watches.of_job(job)
@@ -321,11 +315,13 @@ class Moves:
             return f"it is {described.state}"
         if self.winding_up:
             return "dlsched is ending"
-        if (operation := self.operation(described.job, self.instance.clock.now_s())) is not None:
+        now_s = self.instance.clock.now_s()
+        updating = self.machine.of(described.container_id).bars(now_s)
+        if (operation := self.operation(described.job, now_s) or updating) is not None:
             return f"operation under way: {operation}"
         if self.holds(described.job):
             return "the old container of an earlier move is not removed yet"
-        return self.bars(described)
+        return self.machine.held
 
 
 def _heir_of(listing: Listing, job: str, old: Inspected) -> Inspected | None:

@@ -71,7 +71,6 @@ def open_sources(
     """Readers for this start of a container. `ran_before`: it ran before we looked, and what it
     has reported so far is history, unless `from_end` leaves it out."""
     container, pid, proc = described.container_id, described.pid, outside.proc
-    started_at_s = wall_s(described.started_at)
     history = ran_before and not from_end
     # Between what is history and what is news no line is lost, and none is read twice.
     news_from_s = time.time() - LOGGED_WITHIN_S if history else printed_from_s(described)
@@ -99,7 +98,6 @@ def open_sources(
                     named_in(source, described.name),
                     target,
                     from_end=from_end,
-                    started_at_s=started_at_s if source.via is None else None,
                 )
             case LogPattern():
                 yield LogReader(

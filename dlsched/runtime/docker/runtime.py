@@ -35,14 +35,12 @@ from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
-from dlsched.runtime.docker.identity.own import own_containers
-from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.docker.instance import UNHURRIED_S, DockerOptions, Instance, own_containers
 from dlsched.runtime.docker.limits.changes import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.docker.moves import Moves
-from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
 from dlsched.runtime.gpu import Inventory, UserNames
@@ -151,7 +149,6 @@ class DockerRuntime:
             self._listings,
             self._watches,
             self._node.gpu_names,
-            lambda one: self.held or self._bar(one.container_id, one.job, clock.now_s()),
         )
         """Also of jobs that leave for another node, or come from there."""
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
@@ -159,8 +156,6 @@ class DockerRuntime:
         self._facts: tuple[ContainerFact, ...] = ()
         self._managed: Set[str] | None = None
         """The containers that belong to a job; None: not known yet."""
-        self.held: str | None = None
-        """Why nothing may be changed, since everything was given back; None: changes are made."""
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
@@ -235,7 +230,7 @@ class DockerRuntime:
             self._allotments.sweep(listing.named | starting)
         self._group.follow(self._watches.all(), again=is_new)
         self._machine.take(self._executor.ended())
-        self._changes.settle(listing, self.moves.moving, self._managed, held=self.held is not None)
+        self._changes.settle(listing, self.moves.moving, self._managed)
         self.moves.advance(listing, self._facts, now_s)
         # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
@@ -272,11 +267,11 @@ class DockerRuntime:
         outcomes: dict[str, Outcome] = {}
         changes: list[tuple[Resize, Watch]] = []
         for action in actions:
-            container = action.container_id
-            watch = self._watches.get(container)
-            why = None if watch is None else self._bar(container, action.job, now_s)
-            if watch is None or why is not None:
-                outcomes[action.job] = Outcome(action, "failed", why or _NOT_THERE)
+            watch = self._watches.get(action.container_id)
+            moving = self.moves.operation(action.job, now_s)
+            if watch is None or moving is not None:
+                why = _NOT_THERE if watch is None else f"operation under way: {moving}"
+                outcomes[action.job] = Outcome(action, "failed", why)
                 continue
             watch.doubt()
             changes.append((action, watch))
@@ -323,9 +318,14 @@ class DockerRuntime:
         if self.held is None:
             self._changes.keep_true(ceilings, self._watches.own())
 
+    @property
+    def held(self) -> str | None:
+        """Why nothing may be changed, since everything was given back; None: changes are made."""
+        return self._machine.held
+
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self.held = why
+        self._machine.held = why
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
@@ -363,12 +363,6 @@ class DockerRuntime:
         self._instance.unhurried.close()
         self._node.close()
         self._writer.claims.close()
-
-    def _bar(self, container: str, job: str, now_s: float) -> str | None:
-        """Why a container can now neither be given other limits nor be asked to leave; None: it
-        can."""
-        bar = self._machine.of(container).bars(now_s) or self.moves.operation(job, now_s)
-        return None if bar is None else f"operation under way: {bar}"
 
     def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
         """`idle`: nothing is being done to any container."""

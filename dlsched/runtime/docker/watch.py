@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dlsched.model.facts import ContainerFact, LogFact, Operation, Report, WireFact
+from dlsched.model.facts import ContainerFact, LogFact, MemoryFact, Operation, Report, WireFact
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
@@ -22,7 +22,7 @@ from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
 from dlsched.runtime.wire.callers import Caller
-from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader, WireReading
+from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
@@ -263,6 +263,7 @@ class Watch:
             cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=reading.memory_bytes if runs else None,
+            memory=reading.memory if runs else MemoryFact(),
             cpu_wait_ratio=wait_ratio if runs else None,
         )
 
@@ -279,7 +280,7 @@ class Watch:
             self._given = self._given[0], weight
         if self._given is not None and self._given[1] == weight:
             return self._given[0]
-        shares = self.described.shares or DEFAULT_SHARES
+        shares = self.described.limits.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
     @property
@@ -335,7 +336,6 @@ class Watch:
                 target,
                 {one.http_path for one in pages if isinstance(one, MetricsEndpoint)},
                 yields=any(not isinstance(one, MetricsFile) and one.answers for one in pages),
-                spare=target is UNTARGETED,
             )
 
     def _opened(
@@ -387,7 +387,7 @@ class Watch:
             self._problem = problem
 
     def _read_wire(
-        self, wire: WireReader, measured: WireReading, now_s: float, problem: str | None
+        self, wire: WireReader, measured: SourceReading, now_s: float, problem: str | None
     ) -> str | None:
         """Take in what was measured at its sockets, unless it reports its latencies itself; returns
         the problem to show."""

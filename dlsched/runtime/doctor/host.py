@@ -1,36 +1,17 @@
-"""Checks of the host: kernel, clock, CPUs, folders, groups, and the systemd unit."""
+"""Checks of the host: kernel, CPUs, folders and sockets."""
 
 from __future__ import annotations
 
-import ctypes
 import grp
 import os
-import resource
-import subprocess
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.config.settings_file import UNIT
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.runtime.cgroup.enclosing import Around, Surroundings, cpu_list
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
-
-CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-SYSTEMD = Path("/run/systemd/system")
-
-JUMP_S = 0.05
-DESCRIPTORS_A_JOB = 16
-"""Typically ten; following a log and fetching a page take more."""
-DESCRIPTORS_BESIDE = 256
-
-_TIME_ERROR = 5
-"""The return value of adjtimex for a clock that is not synchronised."""
-_COARSE = ("jiffies", "refined-jiffies")
-_SYSTEMCTL_S = 5.0
 
 
 def kernel(proc: Path = PROC) -> Iterator[Finding]:
@@ -78,46 +59,6 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("pressure", "warn", "the kernel reports no pressure", "boot with psi=1")
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Both clocks at the same time."""
-
-    wall_s: float
-    monotonic_s: float
-
-
-def moment() -> Moment:
-    return Moment(time.time(), time.monotonic())
-
-
-def in_step() -> bool:
-    """Whether the wall clock is synchronised (NTP or the like), according to the kernel."""
-    # A query only: modes, the first field, is 0.
-    return bool(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)) != _TIME_ERROR)
-
-
-def clock(
-    then: Moment, now: Moment, *, synchronised: bool, source_file: Path = CLOCK_SOURCE
-) -> Finding:
-    """How the clocks ran between two moments."""
-    source = _text(source_file) or "an unknown clock source"
-    jump_s = (now.wall_s - then.wall_s) - (now.monotonic_s - then.monotonic_s)
-    if abs(jump_s) > JUMP_S:
-        line = f"the wall clock jumped by {jump_s:+.2f} s during this check"
-        remedy = (
-            "let NTP adjust the clock slowly; decisions use the monotonic clock, only times shown "
-            "are wrong"
-        )
-        return Finding("clock", "warn", line, remedy)
-    if source in _COARSE:
-        line = f"monotonic from {source}, which is coarse"
-        return Finding("clock", "warn", line, "give the machine a better clock source")
-    if not synchronised:
-        line = f"monotonic from {source}; the wall clock is not synchronised"
-        return Finding("clock", "warn", line, "run an NTP client, such as systemd-timesyncd")
-    return Finding("clock", "ok", f"monotonic from {source}; the wall clock is synchronised")
-
-
 def capacity(
     capacity_cores: float | None,
     reserve_cores: float | None,
@@ -160,18 +101,6 @@ def capacity(
     if capacity_cores is None and cores < there and cpu.bound_by is None:
         line += "; two threads of one core do less than two cores: `capacity: cores` counts cores"
     return Finding("capacity", "ok", line)
-
-
-def descriptors(max_jobs: int) -> Finding:
-    """Whether the limit of open files suffices."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
-    line = f"{most} files may be open; {max_jobs} jobs need up to {wanted}"
-    if most == resource.RLIM_INFINITY or most >= wanted:
-        return Finding("files", "ok", line)
-    return Finding(
-        "files", "warn", line, f"raise that limit (LimitNOFILE={wanted}), or lower max_jobs"
-    )
 
 
 def folder(what: str, path: Path) -> Finding:
@@ -219,44 +148,6 @@ def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
         line = f"{path.name}: every user may connect (mode {facts.st_mode & 0o777:o})"
         return Finding("sockets", "fail", line, f"run `chmod o= {path}`, and restart the daemon")
     return Finding("sockets", "ok", line)
-
-
-def unit(running: Path = SYSTEMD) -> Finding:
-    """The state of the systemd unit, where systemd runs."""
-    if not running.is_dir():
-        return Finding("systemd", "ok", "this host is not run by systemd")
-    keys = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result"
-    try:
-        properties = subprocess.run(
-            ["systemctl", "show", UNIT, f"--property={keys}"],
-            capture_output=True,
-            text=True,
-            timeout=_SYSTEMCTL_S,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return Finding(
-            "systemd", "warn", f"systemctl fails: {error}", "run `dlsched doctor` as root"
-        )
-    return unit_state(dict(line.partition("=")[::2] for line in properties.splitlines()))
-
-
-def unit_state(properties: dict[str, str]) -> Finding:
-    """The same from systemd's properties of the unit."""
-    active, restarts = properties.get("ActiveState", "?"), properties.get("NRestarts", "0")
-    if properties.get("LoadState") != "loaded":
-        line = f"{UNIT} is not installed ({properties.get('LoadState', '?')})"
-        return Finding("systemd", "warn", line, "apt install ./dlsched_*.deb or make install")
-    state, enabled = properties.get("SubState", "?"), properties.get("UnitFileState", "?")
-    line = f"{UNIT}: {active} ({state}), {enabled}"
-    advice = f"journalctl -u {UNIT}"
-    if active == "failed":
-        return Finding("systemd", "fail", f"{line}, {properties.get('Result', '?')}", advice)
-    if restarts not in ("", "0"):
-        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by systemd", advice)
-    if active != "active":
-        return Finding("systemd", "warn", line, f"systemctl enable --now {UNIT}")
-    return Finding("systemd", "ok", line)
 
 
 def _text(path: Path) -> str | None:

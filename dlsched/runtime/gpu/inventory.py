@@ -7,7 +7,6 @@ daemon thread, so that a hung one does not keep the agent from ending.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -60,8 +59,6 @@ class GpuSnapshot:
     """When the poll began; None: no poll yet."""
     driver: str | None = None
     """The driver's version."""
-    missing: tuple[str, ...] = ()
-    """Functions that the driver's library lacks."""
     cost_s: float = 0.0
     """Duration of the poll."""
 
@@ -91,7 +88,6 @@ class Inventory:
         self._next_s = float("-inf")
         self._running: threading.Event | None = None
         self._begun_s = 0.0
-        self._pid = os.getpid()
         # For the poll in progress, one at a time.
         self._nvml: Nvml | None = None
         self._session: Session | None = None
@@ -104,8 +100,6 @@ class Inventory:
     def poll(self, now_s: float) -> GpuSnapshot:
         """The GPUs now, or as of the last poll where this one takes long. Never raises. It waits at
         most `wait_s`, and only for a poll that it begins, unless the last one took longer."""
-        if self._pid != os.getpid():
-            self._forget()
         self._take(0.0)
         if self._running is None and now_s >= self._next_s:
             self._begin(now_s)
@@ -157,12 +151,6 @@ class Inventory:
         old = tuple(_without_figures(one) for one in self._last.devices)
         return replace(self._last, devices=old, problem=_SILENT)
 
-    def _forget(self) -> None:
-        """In a forked child neither the session nor the thread is usable."""
-        self._pid = os.getpid()
-        self._session, self._running = None, None
-        self._next_s = float("-inf")
-
     # ------------------------------------------------------------------ the poll's own thread
 
     def _polled(self, now_s: float) -> tuple[GpuSnapshot, float]:
@@ -178,8 +166,7 @@ class Inventory:
         lost = bool(reading.failed) or any(one.trouble == _VANISHED for one in devices)
         self._plan(lost, now_s)
         cost_s = time.perf_counter() - start_s
-        missing = tuple(sorted(session.missing))
-        return GpuSnapshot(devices, problem, now_s, session.driver, missing, cost_s), EVERY_S
+        return GpuSnapshot(devices, problem, now_s, session.driver, cost_s), EVERY_S
 
     def _read(self, now_s: float) -> tuple[Session, DeviceReading] | None:
         """A reading; None: there is no library. Raises NVML's error."""

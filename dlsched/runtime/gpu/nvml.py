@@ -1,11 +1,11 @@
-"""Typed access to the used part of `pynvml`, and its errors. On a host without the driver's library
-nothing is imported."""
+"""Finds `pynvml`, and explains its errors. On a host without the driver's library nothing is
+imported."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Protocol, cast
+from types import ModuleType
+from typing import Any, cast
 
 from dlsched.model.facts import GpuFact
 
@@ -30,81 +30,8 @@ ABSENT = frozenset({DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND})
 UNAVAILABLE = frozenset({NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA})
 """Errors of one figure that this device or driver does not provide."""
 
-Handle = object
-"""NVML's opaque handle of a device."""
-
-
-class Memory(Protocol):
-    """In bytes. The first version of the call counts as used what the driver keeps for itself; only
-    the second has it apart, as `reserved`."""
-
-    total: int
-    reserved: int
-    used: int
-
-
-class Rates(Protocol):
-    """In percent of the last sampling period."""
-
-    gpu: int
-
-
-class NvmlProcess(Protocol):
-    """`usedGpuMemory` in bytes; None: unknown."""
-
-    pid: int
-    usedGpuMemory: int | None
-
-
-class ProcessSample(Protocol):
-    """A process's GPU use: `smUtil` in percent, `timeStamp` in microseconds since 1970."""
-
-    pid: int
-    timeStamp: int
-    smUtil: int
-
-
-class Error(Protocol):
-    """NVML's error."""
-
-    value: int
-
-
-class Nvml(Protocol):
-    """The used functions of `pynvml`. Each raises its `NVMLError`."""
-
-    NVMLError: type[Exception]
-    nvmlMemory_v2: int
-
-    def nvmlInit(self) -> None: ...
-    def nvmlShutdown(self) -> None: ...
-    def nvmlSystemGetDriverVersion(self) -> str: ...
-    def nvmlDeviceGetCount(self) -> int: ...
-    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Handle: ...
-    def nvmlDeviceGetUUID(self, device: Handle, /) -> str: ...
-    def nvmlDeviceGetName(self, device: Handle, /) -> str: ...
-    def nvmlDeviceGetMinorNumber(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetMemoryInfo(self, device: Handle, version: int | None = None, /) -> Memory: ...
-    def nvmlDeviceGetUtilizationRates(self, device: Handle, /) -> Rates: ...
-    def nvmlDeviceGetComputeMode(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetMemoryAffinity(
-        self, device: Handle, size: int, scope: int, /
-    ) -> Sequence[int]: ...
-    def nvmlDeviceGetMigMode(self, device: Handle, /) -> Sequence[int]: ...
-    def nvmlDeviceGetMaxMigDeviceCount(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Handle, index: int, /) -> Handle: ...
-    def nvmlDeviceGetGpuInstanceId(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetComputeInstanceId(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetComputeRunningProcesses_v3(
-        self, device: Handle, /
-    ) -> Sequence[NvmlProcess]: ...
-    def nvmlDeviceGetGraphicsRunningProcesses_v3(
-        self, device: Handle, /
-    ) -> Sequence[NvmlProcess]: ...
-    def nvmlDeviceGetProcessUtilization(
-        self, device: Handle, since_us: int, /
-    ) -> Sequence[ProcessSample]: ...
-
+Nvml = ModuleType
+"""`pynvml`, which has no types of its own."""
 
 _LOST = "fell off the bus (GPU is lost)"
 _RESET = "needs a reset"
@@ -134,8 +61,8 @@ def load() -> Nvml | None:
     return cast(Nvml, pynvml)
 
 
-def code(error: Exception) -> int:
-    return int(cast(Error, error).value)
+def code(error: Any) -> int:
+    return int(error.value)
 
 
 def describe(error: Exception) -> str:

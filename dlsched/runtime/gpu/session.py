@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any
 
 from dlsched.model.facts import ComputeMode, GpuFact, GpuProcess
 from dlsched.runtime.gpu import nvml as codes
-from dlsched.runtime.gpu.nvml import Handle, Nvml, code, describe
+from dlsched.runtime.gpu.nvml import Nvml, code, describe
 from dlsched.runtime.gpu.processes import UserNames, container_of, serves_all, uid_of
-
-_log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _MODES = {
     0: ComputeMode.DEFAULT,
@@ -38,7 +32,7 @@ SAMPLED_S = 2.0
 class _Gpu:
     """A device's constant facts."""
 
-    handle: Handle
+    handle: object
     uuid: str
     model: str
     minor: int | None
@@ -84,8 +78,6 @@ class Session:
         """When the samples of each device were last asked for, in microseconds since 1970."""
         self._gpus: dict[int, _Gpu] = {}
         self._count = 0
-        self.missing: set[str] = set()
-        """Functions that the driver's library lacks; each is logged once."""
         nvml.nvmlInit()
         self.driver = self._value(nvml.nvmlSystemGetDriverVersion)
 
@@ -145,7 +137,7 @@ class Session:
         return instances
 
     def _fact(
-        self, index: int, gpu: _Gpu, handle: Handle, unseen: set[int], *, divided: bool
+        self, index: int, gpu: _Gpu, handle: object, unseen: set[int], *, divided: bool
     ) -> GpuFact:
         nvml = self._nvml
         memory_bytes, used_bytes = self._memory(handle)
@@ -166,7 +158,7 @@ class Session:
         )
 
     def _instance(
-        self, index: int, gpu: _Gpu, handle: Handle, whole: GpuFact, unseen: set[int]
+        self, index: int, gpu: _Gpu, handle: object, whole: GpuFact, unseen: set[int]
     ) -> GpuFact:
         nvml = self._nvml
         memory_bytes, used_bytes = self._memory(handle)
@@ -188,7 +180,7 @@ class Session:
             trouble=None if memory_bytes else codes.NO_MEMORY,
         )
 
-    def _memory(self, handle: Handle) -> tuple[int, int | None]:
+    def _memory(self, handle: object) -> tuple[int, int | None]:
         """What programs can allocate and what they hold, in bytes; 0 and None: not reported.
 
         Without what the driver keeps for itself: 615 MiB on an idle H200 (measured), which an older
@@ -217,7 +209,7 @@ class Session:
         return [str(folder / f"nvidia-cap{minors[name]}") for name in wanted if name in minors]
 
     def _processes(
-        self, handle: Handle, unseen: set[int], sampled: str | None = None
+        self, handle: object, unseen: set[int], sampled: str | None = None
     ) -> tuple[GpuProcess, ...]:
         """`sampled`: the UUID of a device whose processes are sampled. The driver takes no samples
         on MIG, where none must not count as idle."""
@@ -255,19 +247,18 @@ class Session:
             )
         return tuple(found)
 
-    def _use(self, handle: Handle, uuid: str) -> _Use | None:
+    def _use(self, handle: object, uuid: str) -> _Use | None:
         """The use of a device by its processes since the previous reading; None: unknown."""
         now_us = int(time.time() * 1e6)
         recent_us = now_us - int(SAMPLED_S * 1e6)
         since_us = min(now_us, self._sampled_us.get(uuid, now_us)) - int(SAMPLED_S * 1e6)
-        samples: Sequence[codes.ProcessSample] = ()
+        samples: Sequence[Any] = ()
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
         except self._nvml.NVMLError as error:
-            # pynvml raises, with this code, where there is no sample at all.
+            # pynvml raises, with these codes, where there is no sample at all.
             if code(error) not in (codes.SUCCESS, codes.NOT_FOUND):
                 if code(error) in codes.UNAVAILABLE:
-                    self._note(error, "nvmlDeviceGetProcessUtilization")
                     return None
                 raise
         self._sampled_us[uuid] = now_us
@@ -280,17 +271,11 @@ class Session:
         }
         return _Use(busy, frozenset(one.pid for one in samples))
 
-    def _value(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+    def _value(self, call: Callable[..., Any], *args: object) -> Any:
         """The call's result; None: not provided by this device or library."""
         try:
-            return call(*args, **named)
+            return call(*args)
         except self._nvml.NVMLError as error:
             if code(error) not in codes.UNAVAILABLE:
                 raise
-            self._note(error, getattr(call, "__name__", "?"))
             return None
-
-    def _note(self, error: Exception, function: str) -> None:
-        if code(error) == codes.FUNCTION_NOT_FOUND and function not in self.missing:
-            self.missing.add(function)
-            _log.warning("the GPU driver's library has no %s: its figures stay unknown", function)

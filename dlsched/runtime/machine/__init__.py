@@ -21,8 +21,8 @@ give back  GiveBack, ReleaseContainer  one call                    its end; `Ref
 restart    Listed, policy differs      one call                    its end
 
 "May I change it?" is `Container.bars`, moves apart, by the table `container.BARRED_BY`: beside what
-each call, and a stop, is not begun. `handle` keeps to it: what is barred is logged, and changes
-nothing. A caller that reports why asks first. `limits.Refused` is no bar to a stop.
+each call, and a stop, is not begun. `handle` keeps to it: what is barred changes nothing.
+`limits.Refused` is no bar to a stop.
 
 A job is started without a container and moved with two, so what is begun for it is one `move.Job`.
 It changes by turns (`move.Turn`): a start by `start.TABLE`, a move by the steps of `move.TABLE`.

@@ -64,7 +64,7 @@ class Listed:
     original: Original | None = None
     """The record of what it had."""
     held: bool = False
-    """Whether everything was given back, and nothing may be changed any more."""
+    """Whether the machine is held."""
     answers: bool = True
     """Whether the engine answers."""
 
@@ -148,9 +148,8 @@ Handled = tuple[Container, tuple[Instruction, ...]]
 def handle(one: Container, event: Event, now_s: float) -> Handled:
     """The container after that event, and what is to be done. What is barred is not begun, and
     changes nothing."""
-    if isinstance(event, Unwanted | Call) and (why := one.bars(now_s, type(event))) is not None:
-        text = f"{type(event).__name__} of {one.container_id[:12]} is not begun: {why}"
-        return one, (Say(text, warns=True),)
+    if isinstance(event, Unwanted | Call) and one.bars(now_s, type(event)) is not None:
+        return one, ()
     match event:
         case Unwanted(action, described):
             return _stopped(one, one.stop or stops.begin(action, described, now_s))
@@ -268,6 +267,8 @@ class Machine:
         """The containers that are not at rest, by id."""
         self.jobs: dict[str, Job] = {}
         """The jobs that are not at rest, by name."""
+        self.held: str | None = None
+        """Why nothing may be changed, since everything was given back; None: changes are made."""
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
         """Handle an event, and do what it asks for; returns the container after it."""

@@ -10,7 +10,7 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.sources import MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, Restart, Stop
 from dlsched.runtime.allotment import METRICS_FILE
-from dlsched.runtime.cgroup.limits import engine_cores
+from dlsched.runtime.originals import EngineLimits
 
 RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
 """A container in one of these has not ended."""
@@ -37,15 +37,9 @@ class Inspected:
     oom_killed: bool
     error: str | None
     restarts: int
-    quota_us: int
-    period_us: int
-    shares: int
+    limits: EngineLimits
     ended_at: str = ""
     """The engine's time stamp of the last end: while it runs, of the start before."""
-    nano_cpus: int = 0
-    """Above 0: it was created with `--cpus`, which excludes quota and period."""
-    memory_bytes: int | None = None
-    """Its memory limit."""
     adopted: JobSpec | None = None
     """The job in its labels, if another program started it."""
     sources: tuple[ProgressSource, ...] = (MetricsFile(METRICS_FILE),)
@@ -79,7 +73,7 @@ class Inspected:
     @property
     def limit_cores(self) -> float | None:
         """The ceiling in the engine's configuration; None: none."""
-        return engine_cores(self.nano_cpus, self.quota_us, self.period_us)
+        return self.limits.cpu_cores
 
     @property
     def start(self) -> tuple[int, str]:

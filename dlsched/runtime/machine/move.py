@@ -78,21 +78,11 @@ TABLE: Mapping[Step, frozenset[Step]] = {
 began is found, away or not; packing and away are of a job that leaves for another node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a move goes back."""
-
-    text: str
-    agent_ended: bool = False
-    """Whether it says nothing against the move itself, which may be tried again at any time."""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-GIVEN_BACK = Reason("the job stays on this node", agent_ended=True)
-CUT_SHORT = Reason("dlsched ended in the middle of the move", agent_ended=True)
-AGENT_ENDS = Reason("dlsched is ending", agent_ended=True)
+GIVEN_BACK = "the job stays on this node"
+CUT_SHORT = "dlsched ended in the middle of the move"
+AGENT_ENDS = "dlsched is ending"
+ANY_TIME = frozenset({GIVEN_BACK, CUT_SHORT, AGENT_ENDS})
+"""They say nothing against the move itself, which may be tried again at any time."""
 
 
 SAVING = Leaving(LeavingPhase.SAVING)
@@ -151,7 +141,7 @@ class Move:
     """None: it leaves, or an agent that is gone began it."""
     departure: Departure | None = None
     """None: it does not leave the node."""
-    failure: Reason | None = None
+    failure: str | None = None
     """Why it goes back; None: it goes on."""
     call: Act | None = None
     """The last one."""
@@ -216,10 +206,6 @@ class Job:
     """Its last start, until a listing shows that it is done."""
     forsaken: frozenset[str] = frozenset()
     """Old containers of moves, as long as they are there, since the job is being removed."""
-    asked_in_vain: bool = False
-    """Whether an earlier agent asked it to save itself, without effect."""
-    inspected_s: float = -math.inf
-    """When its volume, which anybody can remove, was last inspected."""
     started_s: float = -math.inf
     """When its container was last started again."""
 
@@ -269,9 +255,6 @@ class Turn:
 
     def settle(self, listing: Listing) -> None:
         """Forget what is over: a start that is shown to be done, and a failure of long ago."""
-        if self.job.asked_in_vain:
-            self.job = replace(self.job, asked_in_vain=False)
-            self._beside("withdraw")
         if self.job.start is not None and starts.is_shown(self.job.start, listing):
             self.forget_start()
         if self.job.given_up is not None and self.now_s >= self.job.given_up[0]:
@@ -306,18 +289,13 @@ class Turn:
         if not self.job.forsaken.issubset(there):
             self.job = replace(self.job, forsaken=self.job.forsaken.intersection(there))
 
-    def stale(self) -> None:
-        """Withdraw what an earlier agent asked of it, with the next step."""
-        self.job = replace(self.job, asked_in_vain=True)
+    def withdraw(self) -> None:
+        """Withdraw what an earlier agent asked of it, without effect."""
+        self._beside("withdraw")
 
     def sweep(self) -> None:
         """Remove the volumes of its earlier moves."""
         self._beside("sweep")
-
-    def inspect_volume(self) -> None:
-        """Find out whether its present volume is there, as `sweep` notices that it is gone."""
-        self.job = replace(self.job, inspected_s=self.now_s)
-        self.sweep()
 
     def start_again(self, container: str) -> None:
         """Start its container, which has ended, again."""
@@ -416,7 +394,7 @@ class Turn:
             self._set(departure=after)
         return after
 
-    def _enter(self, step: Step, failure: Reason | None = None) -> None:
+    def _enter(self, step: Step, failure: str | None = None) -> None:
         if step not in TABLE[self._move.step]:
             raise ValueError(f"{step} does not follow {self._move.step}")
         self._set(step=step, since_s=self.now_s, kill_at_s=None, failure=failure)
@@ -432,7 +410,7 @@ class Turn:
         """Begin a call whose end no step waits for."""
         self.made.append(Act("", self.job.name, act, (self.job.name,), label))
 
-    def _cut_short(self, winding_up: bool) -> Reason | None:
+    def _cut_short(self, winding_up: bool) -> str | None:
         """Why it should go back now; None: it goes on."""
         departure = self._move.departure
         if departure is not None and departure.over:
@@ -453,7 +431,7 @@ class Turn:
         self._set(returns=self._move.returns + 1)
         self._do("bring_back", self._move.old, self._move.before)
 
-    def _go_back(self, failure: Reason | None) -> None:
+    def _go_back(self, failure: str | None) -> None:
         self._enter(Step.RETURNING, failure)
         self._return()
 
@@ -474,7 +452,7 @@ class Turn:
     ) -> None:
         """It is where it was; what was asked of it is withdrawn. `phase`: of one that leaves."""
         move = self._move
-        self._beside("withdraw")
+        self.withdraw()
         self.job = replace(self.job, move=None)
         if move.departure is not None:
             self._stays(move.departure, phase, why)
@@ -615,9 +593,9 @@ class Turn:
         move, departure = self._move, self._move.departure
         failure = self._cut_short(view.winding_up)
         if failure is None and move.old.state in RUNS:
-            failure = Reason("another program started the container")
+            failure = "another program started the container"
         if failure is None and (why := move.failed) is not None:
-            failure = Reason(f"the job's checkpoint cannot be handed over: {why}")
+            failure = f"the job's checkpoint cannot be handed over: {why}"
         assert departure is not None and move.ended is not None
         if departure.cleared:
             self._finish()
@@ -654,7 +632,7 @@ class Turn:
         if (why := self._move.failed) is None:
             self._enter(Step.WATCHED)
         else:
-            self._undo(view, Reason(f"the job's new container cannot be started: {why}"))
+            self._undo(view, f"the job's new container cannot be started: {why}")
 
     def _watched(self, view: View) -> None:
         move, heir = self._move, view.heir
@@ -673,9 +651,9 @@ class Turn:
         elif move.old.state in RUNS:  # started by another program: there must not be two
             self._kill_old()
         if failure is not None:
-            self._undo(view, Reason(failure))
+            self._undo(view, failure)
 
-    def _undo(self, view: View, failure: Reason | None) -> None:
+    def _undo(self, view: View, failure: str | None) -> None:
         self._enter(Step.UNDOING, failure)
         self._undoing(view)
 
@@ -696,15 +674,13 @@ class Turn:
         move, why = self._move, self._move.failed
         if why is None:
             # That an agent ended says nothing against the move.
-            agent_ended = move.failure is not None and move.failure.agent_ended
-            self._give_up(f"moved back: {move.failure}", 0.0 if agent_ended else AGAIN_S)
+            again_s = 0.0 if move.failure in ANY_TIME else AGAIN_S
+            self._give_up(f"moved back: {move.failure}", again_s)
         elif move.returns < RETURNS:
             self._return()
         else:
             if move.returns == RETURNS:
-                failure = Reason(
-                    f"{move.failure}; and the old container cannot be started again: {why}"
-                )
+                failure = f"{move.failure}; and the old container cannot be started again: {why}"
                 self._set(returns=move.returns + 1, failure=failure)
             self._do("name", move.old)
 

@@ -22,8 +22,6 @@ class Cumulative:
     total: float | None = None
     edges: dict[float, float] = field(default_factory=dict)
     """Cumulative counts by upper bound."""
-    is_summary: bool = False
-    """Whether it has quantiles. These are of another time, so that they bound no request here."""
     off: float = 0.0
     """How far `total` may be off, as it is printed with few digits."""
 
@@ -51,18 +49,7 @@ class Cumulative:
             self.requests - before.requests,
             None if self.total is None else self.total - (before.total or 0.0),
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
-            self.is_summary,
             self.off + before.off,
-        )
-
-    def plus(self, other: Cumulative) -> Cumulative:
-        """Both increases together, of the same bounds."""
-        return Cumulative(
-            self.requests + other.requests,
-            (self.total or 0.0) + (other.total or 0.0),
-            {edge: count + other.edges[edge] for edge, count in self.edges.items()},
-            self.is_summary,
-            self.off + other.off,
         )
 
 
@@ -99,8 +86,8 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
                 is_twice, one.count = one.count is not None, _counted(line)
             elif head.name == wanted.total:
                 is_twice, one.total, one.off = one.total is not None, _counted(line), line.off
-            else:
-                is_twice, one.is_summary = False, one.is_summary or head.quantile is not None
+            else:  # a quantile, which is of another time and bounds no request here
+                is_twice = False
         except ValueError:
             raise ValueError(f"{head.name}: no bound, or a value below 0") from None
         if is_twice:
@@ -162,33 +149,6 @@ def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
             total_s = (least_s + most_s) / 2.0
         off_s = max(most_s - total_s, total_s - least_s, 0.0)
     return LatencySketch(number, min(total_s, LONGEST_S * number), spans=spans, sum_error_s=off_s)
-
-
-HELD_PAGES = 3
-"""A sum that contradicts its counts for longer is not merely written apart from them."""
-
-
-@dataclass(slots=True)
-class Held:
-    """Increases whose sum and counts are of different requests, as a page may be written between
-    the two: they count with the next page's."""
-
-    _series: dict[Labels, tuple[Cumulative, int]] = field(default_factory=dict)
-    """Also over how many pages."""
-
-    def sketch(self, labels: Labels, added: Cumulative, unit_s: float) -> LatencySketch:
-        """The increase with what was held of its series; the empty sketch while it is held."""
-        held, pages = self._series.get(labels, (None, 0))
-        if held is not None and held.edges.keys() == added.edges.keys():
-            added = added.plus(held)
-        found = sketch(added, unit_s)
-        # More than rounding explains, which itself may be a digit more or less.
-        is_apart = found.sum_error_s > 1.01 * added.off * unit_s and pages < HELD_PAGES
-        self._series.pop(labels, None)
-        if not (is_apart or (added.total and not found.count)) or len(self._series) >= SERIES_MAX:
-            return found
-        self._series[labels] = added, pages + is_apart
-        return LatencySketch()
 
 
 def without_quickest(latency: LatencySketch, failed: int) -> LatencySketch:

@@ -11,14 +11,13 @@ Failed requests are counted apart: those of the series whose labels say so, or o
 Their latencies are none of answers.
 
 What cannot be right is refused with the reason: several models in one metric, several processes
-that answer in turn, a unit by which requests take longer than the server runs. A page of which a
+that answer in turn, a unit by which requests take hours. A page of which a
 wanted line or series cannot be read gives no number; the next one counts from the last that did.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,18 +33,17 @@ from dlsched.model.units import closest
 from dlsched.runtime.progress.cumulative import (
     IN_TURN,
     Cumulative,
-    Held,
     PageGrowth,
     series_of,
+    sketch,
     without_quickest,
 )
 from dlsched.runtime.progress.page_lines import (
-    MOST_LINES,
     Head,
     Labels,
     Line,
     LineParser,
-    PageFilter,
+    PageReading,
     names_of,
     wanted_lines,
 )
@@ -55,37 +53,18 @@ SHORTEST_S = 1e-6
 """No request over a network is faster on average."""
 LONGEST_MEAN_S = 6 * 3600.0
 """Longer requests than that are jobs."""
-AGE_SLACK_S = 60.0
-"""The server may have begun before its container was started again, and clocks differ."""
-CONCURRENT_MAX = 10_000.0
-"""Requests under way in one container on average; more do not fit into its memory."""
-
-_REMEDY = "give its unit (s, ms or us)"
 
 
-def improbable(series: Iterable[Cumulative], unit_s: float, age_s: float | None) -> str | None:
-    """Why these counts since the start cannot have that unit; None: they can. `age_s`: how long the
-    server has run, if known."""
+def improbable(series: Iterable[Cumulative], unit_s: float) -> str | None:
+    """Why these counts since the start cannot have that unit; None: they can."""
     whole = [(one.requests, one.total * unit_s) for one in series if one.total is not None]
     count, total_s = sum(count for count, _ in whole), sum(total_s for _, total_s in whole)
-    if count < 1 or total_s <= 0.0:
+    if count < 1 or total_s <= 0.0 or SHORTEST_S <= total_s / count <= LONGEST_MEAN_S:
         return None
-    mean_s = total_s / count
-    if mean_s < SHORTEST_S:
-        return f"the mean latency would be {mean_s * 1e6:.3g} us: {_REMEDY}"
-    if mean_s > LONGEST_MEAN_S:
-        return f"the mean latency would be {mean_s / 3600:.3g} h: {_REMEDY}"
-    if age_s is None:
-        return None
-    if mean_s > age_s + AGE_SLACK_S:
-        return (
-            f"the mean latency would be {mean_s:.3g} s, but the container has run for "
-            f"{age_s:.3g} s: {_REMEDY}"
-        )
-    concurrent = total_s / (age_s + AGE_SLACK_S)
-    if concurrent > CONCURRENT_MAX:
-        return f"{concurrent:.3g} requests would be under way at any time: {_REMEDY}"
-    return None
+    mean = f"{total_s / count * 1e6:.3g} us"
+    if total_s / count > LONGEST_MEAN_S:
+        mean = f"{total_s / count / 3600:.3g} h"
+    return f"the mean latency would be {mean}: give its unit (s, ms or us)"
 
 
 class Gauge:
@@ -238,47 +217,6 @@ def unit_of(name: str) -> float:
     return next((unit for suffix, unit in _UNITS_S.items() if base.endswith(suffix)), 1.0)
 
 
-class PageReading:
-    """One page while it arrives: its wanted lines, parsed."""
-
-    def __init__(
-        self, wanted: re.Pattern[bytes], parser: LineParser, names: re.Pattern[bytes] | None = None
-    ) -> None:
-        self._parser = parser
-        self._filter = PageFilter(wanted, self._take, names)
-        self.feed = self._filter.feed
-        self._by_name: defaultdict[str, list[Line]] = defaultdict(list)
-        self._left_out: set[str] = set()
-        self._kept = 0
-
-    @property
-    def left_out(self) -> frozenset[str]:
-        """Names of lines that the filters leave out."""
-        return frozenset(self._left_out)
-
-    @property
-    def named(self) -> set[str]:
-        """Names of the page's other metrics."""
-        return self._filter.named
-
-    def end(self) -> Mapping[str, list[Line]]:
-        """The lines by name; ValueError, in one line, where one of them cannot be read."""
-        self._filter.end()
-        if self._filter.refused is not None:
-            raise ValueError(self._filter.refused)
-        return self._by_name
-
-    def _take(self, raw: bytes) -> None:
-        line = self._parser.parse(raw)
-        if isinstance(line, str):
-            self._left_out.add(line)
-        elif line is not None:
-            self._kept += 1
-            if self._kept > MOST_LINES:
-                raise ValueError(f"more than {MOST_LINES} lines of one metric")
-            self._by_name[line.head.name].append(line)
-
-
 class Pages:
     """The successive pages of one container start."""
 
@@ -306,7 +244,6 @@ class Pages:
         self._parser = LineParser(self._keeps, gauges)
         self._growth = PageGrowth(None if from_end else {})
         self._errors_growth = PageGrowth(None if from_end else {})
-        self._held = Held()
         self._value = Gauge()
         self._target = target
         self._hint = hint
@@ -315,21 +252,21 @@ class Pages:
         self._found = False
         """Whether a page had the metric."""
 
-    def take(self, page: bytes, at_s: float = 0.0, age_s: float | None = None) -> PageDelta:
-        """What this page adds to the previous one; never raises for its content. `at_s`: wall time;
-        `age_s`: how long the server has run, if known."""
+    def take(self, page: bytes, at_s: float = 0.0) -> PageDelta:
+        """What this page adds to the previous one; never raises for its content. `at_s`: wall
+        time."""
         reading = self.begin()
         reading.feed(page)
-        return self.end(reading, at_s, age_s)
+        return self.end(reading, at_s)
 
     def begin(self) -> PageReading:
         """What takes the bytes of the next page."""
         return PageReading(self._wanted, self._parser, None if self._found else self._names)
 
-    def end(self, reading: PageReading, at_s: float, age_s: float | None) -> PageDelta:
+    def end(self, reading: PageReading, at_s: float) -> PageDelta:
         """What that page adds to the previous one."""
         try:
-            delta = self._read(reading.end(), reading.left_out, at_s, age_s)
+            delta = self._read(reading, at_s)
         except ValueError as why:
             problem = f"{why}: {_REMEDY_SERIES}"
             return PageDelta(bad_lines=1, refused=str(why), problem=problem)
@@ -349,13 +286,11 @@ class Pages:
         found = closest(wanted or "", sorted(named))
         return f"; found: {', '.join(found)}: choose one by `name`" if found else ""
 
-    def _read(
-        self,
-        by_name: Mapping[str, list[Line]],
-        left_out: frozenset[str],
-        at_s: float,
-        age_s: float | None,
-    ) -> PageDelta:
+    def _read(self, reading: PageReading, at_s: float) -> PageDelta:
+        reading.end()
+        if reading.refused is not None:
+            raise ValueError(reading.refused)
+        by_name, left_out = reading.by_name, reading.left_out
         candidates = [
             one
             for one in self._candidates
@@ -369,7 +304,7 @@ class Pages:
                 lines = [line for line in lines if id(line.head) in kept]
             if lines:
                 counted = wanted.errors in by_name or wanted.errors in left_out
-                return self._delta(wanted, lines, by_name, at_s, age_s, counted=counted)
+                return self._delta(wanted, lines, by_name, at_s, counted=counted)
         for wanted in candidates:
             if not left_out.isdisjoint(wanted.names):
                 return self._nothing_passes(wanted)
@@ -395,7 +330,6 @@ class Pages:
         lines: Sequence[Line],
         by_name: Mapping[str, list[Line]],
         at_s: float,
-        age_s: float | None,
         *,
         counted: bool,
     ) -> PageDelta:
@@ -413,7 +347,7 @@ class Pages:
         errors = self._errors_growth.take(counters, process_s, at_s)
         if compared is None or errors is None:
             return PageDelta(problem=IN_TURN)
-        if (problem := improbable(series.values(), wanted.unit_s, age_s)) is not None:
+        if (problem := improbable(series.values(), wanted.unit_s)) is not None:
             return PageDelta(problem=f"{wanted.shown}: {problem}")
         known = {labels: wanted.has_failed(dict(labels)) for labels in series}
         by_label = any(one is not None for one in known.values())
@@ -427,7 +361,7 @@ class Pages:
             if known[labels]:
                 failed += since.requests
             else:
-                answers.append(self._held.sketch(labels, since, wanted.unit_s))
+                answers.append(sketch(since, wanted.unit_s))
         latency = merge(*answers)
         if not by_label:
             failed = sum(now.since(before).requests for now, before in errors.values())

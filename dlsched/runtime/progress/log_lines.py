@@ -20,7 +20,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, compiled, misuse, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, compiled, pattern_of
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
 from dlsched.model.sources import LabelFilter, Step, When
@@ -244,20 +244,6 @@ class Pattern:
         return numbers
 
 
-def check_pattern(
-    text: str,
-    step: Step | None = None,
-    only: When | None = None,
-    failed: Sequence[LabelFilter] = (),
-) -> Pattern:
-    """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
-    `step` and `only` need."""
-    pattern = Pattern(text, failed)
-    if wrong := misuse(tuple(pattern.groups), step, only):
-        raise ValueError(": ".join(wrong))
-    return pattern
-
-
 def _cut(name: str, line: bytes, start: int, end: int) -> str:
     """Why a part of a number is not read, with the place in the line."""
     read = shown(line[start:end].decode("latin-1"))
@@ -280,67 +266,6 @@ def _number(name: str, text: bytes) -> float:
         if not 0.0 <= value <= LONGEST_S:
             raise ValueError(f"{name}: not a latency")
     return value
-
-
-BLOCK_BYTES = 4096
-"""Buffers of C's stdio and of Python hold this for a pipe, or twice as much."""
-
-APART_S = 0.5
-"""Silence that ends a burst. One write of a program arrives within a few milliseconds."""
-
-BURST_LONGEST_S = 1.0
-"""What arrives for longer without silence is a constant flow, not a burst."""
-
-BURSTS = 3
-"""Consecutive bursts of full buffers: a program's own blocks seldom have that size so often."""
-
-SLACK_BYTES = 256
-"""A burst ends with a whole line, so it is a line longer or shorter than the buffer; longer lines
-than this would make any size fit."""
-
-
-class Bursts:
-    """The sizes of the bursts in one log."""
-
-    def __init__(self) -> None:
-        self._began_s = self._last_s = float("-inf")
-        self._bytes = 0
-        self._line_bytes = 0
-        """Length of the longest line so far."""
-        self._first = True
-        """Whether the present burst is the first, which may be all that was printed before."""
-        self._full = 0
-        """Number of consecutive bursts of full buffers."""
-
-    @property
-    def buffered(self) -> bool:
-        """Whether the last bursts were full buffers."""
-        return self._full >= BURSTS
-
-    def add(self, at_s: float, chunk: bytes) -> None:
-        if at_s - self._last_s > APART_S:
-            self._judge()
-            self._began_s, self._bytes = at_s, 0
-        self._last_s = at_s
-        self._bytes += len(chunk)
-        longest = max(len(line) for line in chunk.split(b"\n")) + 1
-        self._line_bytes = max(self._line_bytes, min(longest, SLACK_BYTES))
-
-    def missed(self) -> None:
-        """Some of the log is lost, so the present burst's size is unknown."""
-        self._first, self._bytes, self._full = True, 0, 0
-
-    def _judge(self) -> None:
-        if not self._bytes:
-            return
-        if self._first:
-            self._first = False
-            return
-        blocks = round(self._bytes / BLOCK_BYTES)
-        off_bytes = abs(self._bytes - blocks * BLOCK_BYTES)
-        quick = self._last_s - self._began_s <= BURST_LONGEST_S
-        fits = blocks > 0 and quick and off_bytes <= self._line_bytes
-        self._full = self._full + 1 if fits else 0
 
 
 _REDRAWN = b"\r"
@@ -400,13 +325,12 @@ class LogLines:
         has no such group, the number of evaluations. `names`: metrics by the groups that stand for
         them, if those have other names. `failed`: as in `Pattern`. Raises ValueError for an invalid
         pattern."""
-        self._pattern = check_pattern(pattern, step, when, failed)
+        self._pattern = Pattern(pattern, failed)
         self.hides_failures = not failed and not LATENCIES_S.keys().isdisjoint(self._pattern.groups)
         if step is None and STEP not in self._pattern.groups:
             step = "evaluations"
         self._samples = Samples(step, when)
         self._names = dict(names or {})
-        self._bursts = Bursts()
         self._cut = Lines(LINE_BYTES)
         self._lines = self._matched = 0
         self._example: str | None = None
@@ -418,12 +342,12 @@ class LogLines:
     def fact(self) -> LogFact:
         example = None if self._matched else self._example
         named = tuple(self._named or ())
-        return LogFact(self._lines, self._matched, example, self._bursts.buffered, named)
+        return LogFact(self._lines, self._matched, example, named)
 
     def begin(self) -> None:
         """The log is opened: what was printed before may be missing."""
         self._cut = Lines(LINE_BYTES)
-        self._missed()
+        self._samples.missed()
 
     def before(self, printed: bytes, *, cut: bool) -> list[Parsed]:
         """The lines printed before the log is opened; `cut`: these bytes begin within a line."""
@@ -449,7 +373,6 @@ class LogLines:
 
     def take(self, chunk: bytes, lines: Sequence[Parsed], at_s: float, batch: LogBatch) -> None:
         """Add the chunk's lines, which arrived at that time, to the batch, until it is full."""
-        self._bursts.add(at_s, chunk)
         batch.bytes_left -= len(chunk)
         for line, numbers in lines:
             if batch.full:
@@ -466,7 +389,7 @@ class LogLines:
         if batch.full:
             bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
             batch.refuse(f"more than {bound} in one cycle: the rest is not read")
-            self._missed()
+            self._samples.missed()
 
     def _sample(
         self, line: bytes | None, numbers: Mapping[str, float], at_s: float
@@ -504,7 +427,3 @@ class LogLines:
                 self._named[name.decode()] = None
                 if len(self._named) == NAMES_KEPT:
                     break
-
-    def _missed(self) -> None:
-        self._samples.missed()
-        self._bursts.missed()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -64,24 +65,17 @@ class Line(NamedTuple):
 
 
 class PageFilter:
-    """Cuts the wanted lines out of one page; the rest of it is never kept."""
+    """Cuts the wanted lines out of one page while it arrives; the rest of it is never kept."""
 
-    def __init__(
-        self,
-        wanted: re.Pattern[bytes],
-        take: Callable[[bytes], None] | None = None,
-        names: re.Pattern[bytes] | None = None,
-    ) -> None:
-        """`wanted` matches a line with the newline before it. `take` gets each line, and raises
-        ValueError for one that cannot be read; None: up to `MOST_LINES` are kept in `lines`.
-        `names` matches a line that names a metric, in its first group."""
+    def __init__(self, wanted: re.Pattern[bytes], names: re.Pattern[bytes] | None = None) -> None:
+        """`wanted` matches a line with the newline before it; `names` one that names a metric, in
+        its first group."""
         self._wanted = wanted
-        self._take_line = self._keep if take is None else take
         self._names = names
         self.named: set[str] = set()
         """Names of the page's metrics, at most `MOST_NAMED`."""
-        self._rest = b"\n"
         self.lines: list[bytes] = []
+        self._rest = b"\n"
         self.refused: str | None = None
         """Why the page cannot be read, in one line; nothing after that line is looked at."""
 
@@ -117,14 +111,39 @@ class PageFilter:
                 if len(line) > LINE_BYTES:
                     self.refused = f"a line of more than {LINE_BYTES} bytes: {_shown(line)}"
                     return
-                self._take_line(line)
+                self._keep(line)
         except ValueError as why:
             self.refused = str(why)
 
     def _keep(self, line: bytes) -> None:
+        """Keep it. Raises ValueError where it cannot be read, or is one too many."""
         if len(self.lines) >= MOST_LINES:
             raise ValueError(f"more than {MOST_LINES} wanted lines")
         self.lines.append(line)
+
+
+class PageReading(PageFilter):
+    """The same, with each line parsed."""
+
+    def __init__(
+        self, wanted: re.Pattern[bytes], parser: LineParser, names: re.Pattern[bytes] | None
+    ) -> None:
+        super().__init__(wanted, names)
+        self._parser = parser
+        self._kept = 0
+        self.by_name: defaultdict[str, list[Line]] = defaultdict(list)
+        self.left_out: set[str] = set()
+        """Names of lines that the filters leave out."""
+
+    def _keep(self, line: bytes) -> None:
+        parsed = self._parser.parse(line)
+        if isinstance(parsed, str):
+            self.left_out.add(parsed)
+        elif parsed is not None:
+            self._kept += 1
+            if self._kept > MOST_LINES:
+                raise ValueError(f"more than {MOST_LINES} lines of one metric")
+            self.by_name[parsed.head.name].append(parsed)
 
 
 def names_of(types: Iterable[str]) -> re.Pattern[bytes]:

@@ -145,12 +145,11 @@ class ScrapeReader:
         target: Target | None = None,
         *,
         from_end: bool = False,
-        started_at_s: float | None = None,
     ) -> None:
         """`locate` gives the address to ask for a port, or raises Unanswered; it is called in the
         thread. `target`: its metric names a gauge in the reports; where the endpoint names none, it
         is also the Prometheus metric. `from_end`: skip what the server counted before the first
-        page. `started_at_s`: wall time of the container's start, if known."""
+        page."""
         metric = target.metric if isinstance(target, AccuracyTarget) else None
         wanted = named(endpoint, metric)
         self._metric = metric or next((one.name for one in wanted if one.name), "")
@@ -159,7 +158,6 @@ class ScrapeReader:
         self._turn = 0
         """Of the endpoint's ports, the one to ask."""
         self._locate = locate
-        self._started_at_s = started_at_s
         self._problem: str | None = None
         self._asked_s = float("-inf")
         self._apart_s = APART_S
@@ -246,8 +244,7 @@ class ScrapeReader:
             at_s = time.time()
             reading = self._pages.begin()
             fetch(address, port, self._endpoint.http_path, reading.feed)
-            age_s = None if self._started_at_s is None else max(0.0, at_s - self._started_at_s)
-            delta = self._pages.end(reading, at_s, age_s)
+            delta = self._pages.end(reading, at_s)
         except Unanswered as why:
             problem = str(why)
         except Exception as error:  # noqa: BLE001 - no answer of a container ends the loop

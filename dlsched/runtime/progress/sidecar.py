@@ -138,8 +138,6 @@ class SidecarReader:
         self._file: _Followed | None = None
         self._older: _Followed | None = None
         self._name_checked_s = float("-inf")
-        self._missed_ns: int | None = None
-        """The directory's ctime when it was found without the file."""
         self._problem: str | None = None
         self._repeats = Repeats()
         self._writers = Writers()
@@ -167,17 +165,15 @@ class SidecarReader:
         self._directory = self._file = self._older = None
 
     def _is_quiet(self, now_s: float) -> bool:
-        """Whether one fstat shows that nothing changed since the last read."""
+        """Whether one fstat shows that the file has not changed since the last read."""
         if (
-            self._directory is None
+            self._file is None
             or self._older is not None
             or self._problem is not None
             or now_s - self._name_checked_s >= NAME_CHECK_S
         ):
             return False
-        if self._file is not None:
-            return self._file.is_untouched
-        return self._missed_ns == os.fstat(self._directory).st_ctime_ns
+        return self._file.is_untouched
 
     def _read(self, batch: _ReadBatch) -> None:
         if self._directory is None:
@@ -200,16 +196,11 @@ class SidecarReader:
             self._problem = None
             self._name_checked_s = batch.now_s
             return
-        changed_ns = os.fstat(directory).st_ctime_ns
         opened = _open_regular(self._path.name, directory, self._path)
         self._problem = None
         if opened is None:
-            # Between a rename and the new file, or before the first: check at the next read once
-            # more, since changes within one tick of the kernel's clock may leave no trace, and
-            # then whenever the directory has changed.
-            again = self._missed_ns == changed_ns and self._file is None
-            self._missed_ns = changed_ns
-            self._name_checked_s = batch.now_s if again else float("-inf")
+            # Between a rename and the new file, or before the first.
+            self._name_checked_s = float("-inf")
             self._from_end = self._history = False
             return
         self._name_checked_s = batch.now_s

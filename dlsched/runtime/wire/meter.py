@@ -31,9 +31,6 @@ SILENT_S = 3600.0
 that is only measured from its second request on."""
 RETIRE_S = 0.2
 """The kernel hands over a packet at the latest after this time."""
-STEP_NS = 10_000_000
-"""A packet so much older than the one before it shows that the clock was set back. Packets that two
-processors capture at a time change places within less."""
 
 _LOOPBACK_6 = bytes(15) + b"\x01"
 _MASK = 0xFFFFFFFF
@@ -65,8 +62,6 @@ class Meter:
         self._over: tuple[dict[bytes, int], dict[bytes, int]] = {}, {}
         """The rings of connections that ended after the last report, and after the one before: the
         same packets may come by another ring, and some of the same ring late."""
-        self._newest_ns: dict[int, int] = {}
-        """By ring: when its last packet came."""
         self._purged_ns = 0
         self.packets = 0
         self.bad = 0
@@ -87,7 +82,6 @@ class Meter:
             for key, held in self._table.items()
             if id(held[0].port) in kept and held[0].ring in self._ports
         }
-        self._newest_ns = {ring: self._newest_ns.get(ring, 0) for ring in self._ports}
 
     def block(self, ring: int, data: bytes) -> None:
         """Read one block of a ring."""
@@ -95,7 +89,6 @@ class Meter:
             return
         count, at = _BLOCK.unpack_from(data)[3:5]
         end = len(data) - _PACKET.size
-        newest_ns = self._newest_ns[ring]
         size, unpacked, packet = len(data), _PACKET.unpack_from, self._packet
         read = 0
         for _ in range(count):
@@ -105,11 +98,6 @@ class Meter:
             following, sec, nsec, captured, length, net = unpacked(data, at)
             read += 1
             ns = sec * 1_000_000_000 + nsec
-            if ns < newest_ns - STEP_NS:
-                self._clock_is_set_back()
-                newest_ns = ns
-            elif ns > newest_ns:
-                newest_ns = ns
             begin = at + net
             last = begin + captured
             try:
@@ -119,7 +107,6 @@ class Meter:
             if not following:
                 break
             at += following
-        self._newest_ns[ring] = newest_ns
         self.packets += read
 
     def _packet(self, ring: int, ns: int, data: bytes, ip: int, end: int, length: int) -> None:
@@ -298,15 +285,6 @@ class Meter:
             if side == _CLIENT:
                 yield key, one
 
-    def _clock_is_set_back(self) -> None:
-        """No time that runs now is right."""
-        for key, one in list(self._connections()):
-            if one.syn_ns:
-                one.close()
-                self._forget(key)
-            else:
-                one.lose()
-
     # ------------------------------------------------------------------ reports
 
     def report(self, now_ns: int) -> dict[str, Any]:
@@ -324,7 +302,7 @@ class Meter:
         for key, one in left:
             one.not_connected()
             self._forget(key)
-        if now_ns - self._purged_ns > PURGE_S * 1e9:
+        if abs(now_ns - self._purged_ns) > PURGE_S * 1e9:
             self._purge(now_ns)
         whole = {
             "ports": {

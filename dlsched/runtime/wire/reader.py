@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from dlsched.estimate.sketch import Bounds, bounds_of, measured_s, merge, quantile_bounds
 from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS
 from dlsched.model.facts import LatencySketch, Report, WireFact
 from dlsched.model.spec import BAND_RATIO, LatencyTarget
+from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import PortTraffic, Watched
 
@@ -23,10 +24,6 @@ SOONER_S = 30.0
 """Where enough is known of this time, it is compared, too: a change of load shows sooner."""
 COMPARED_REQUESTS = 100
 """With fewer on one side, a p95 says little."""
-SAME_S = 300.0
-SAME_TOTAL_RATIO = 0.02
-"""Where both sides counted as many requests within this ratio in this time, or half of it at least,
-they count the same ones: what one lacks at the ends, some second's, is less than that."""
 DECIDED_S = 30.0
 """After the last contradiction the sockets decide so much longer: with each request both sides
 change, and what is said of a target must not."""
@@ -53,18 +50,6 @@ follows, that of the next one; or the gaps before and after it. It may be of any
 _CALLERS_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class WireReading:
-    """What one read found."""
-
-    reports: tuple[Report, ...] = ()
-    """Latencies of the kind that the target is about."""
-    problem: str | None = None
-    """Why its sockets are not measured now, in one line."""
-    hides_failures: bool = False
-    """Whether it cannot be known which answers are failures: in TLS and unknown protocols."""
-
-
 class WireReader:
     """Reads one start of a container."""
 
@@ -78,13 +63,11 @@ class WireReader:
         paths: Iterable[str] = (),
         *,
         yields: bool = False,
-        spare: bool = False,
     ) -> None:
         """`ports`: (): all on which it listens. `paths`: requests for these do not count. `yields`:
-        whether what it reports itself is of the same answers, so that the sockets may decide.
-        `spare`: as in `Tap.watch`."""
+        whether what it reports itself is of the same answers, so that the sockets may decide."""
         self._tap = tap
-        self._watched: Watched = tap.watch(pid, container, ports, paths, spare=spare)
+        self._watched: Watched = tap.watch(pid, container, ports, paths)
         self._target = target
         self._yields = yields
         self.decides = False
@@ -94,10 +77,6 @@ class WireReader:
         """Whether its own latencies were too coarse at the last fact."""
         self._contradicted_s = float("-inf")
         self._decided_s = float("-inf")
-        self._counted = 0, 0
-        """Requests that it reported, and that were measured."""
-        self._counts: deque[tuple[float, tuple[int, int]]] = deque()
-        """The same at times since which all were measured."""
         self._kind = _KINDS[target.of]
         self._measured: deque[tuple[float, LatencySketch]] = deque()
         self._reported: deque[tuple[float, LatencySketch]] = deque()
@@ -145,7 +124,7 @@ class WireReader:
         """`_open` of the ports that are watched now."""
         return [self._open[port] for port in self._watched.found if port in self._open]
 
-    def read(self, now_s: float) -> WireReading:
+    def read(self, now_s: float) -> SourceReading:
         """What was measured since the previous read."""
         reports: list[Report] = []
         problem = self._watched.problem or self._tap.problem
@@ -179,13 +158,9 @@ class WireReader:
         # Where it is measured in part, silence there is none of the whole.
         whole = problem is None and self._watched.partial is None
         self._whole = whole and now_s - self._heard_s < SILENT_S
-        own, found = self._counted
-        self._counted = own, found + _count(one.latency for one in reports)
-        if dropped or not self._whole:
-            self._counts.clear()
         if self._whole:
             reports += self._silent(now_s)
-        return WireReading(tuple(reports), problem, self._opaque)
+        return SourceReading(tuple(reports), problem=problem, hides_failures=self._opaque)
 
     def _silent(self, now_s: float) -> Iterator[Report]:
         """An empty report of each port that is measured, and on which nothing happens."""
@@ -203,10 +178,7 @@ class WireReader:
 
     def beside(self, reports: Iterable[Report], now_s: float) -> None:
         """Latencies that the job reported itself, to compare."""
-        latencies = [one.latency for one in reports if one.latency is not None]
-        self._reported.extend((now_s, one) for one in latencies)
-        own, found = self._counted
-        self._counted = own + _count(latencies), found
+        self._reported.extend((now_s, one.latency) for one in reports if one.latency is not None)
 
     def fact(self, now_s: float, *, judges: bool) -> WireFact:
         """What is known of its sockets, renewed every `RATE_S`/2, at first every second. `judges`:
@@ -234,8 +206,6 @@ class WireReader:
         _forget(self._reported, now_s - COMPARED_S)
         _forget(self._traffic, now_s - RATE_S)
         _forget(self._dropped, now_s - RATE_S)
-        _forget(self._counts, now_s - SAME_S)
-        self._counts.append((now_s, self._counted))
         parts = [part for _, part in self._traffic]
         traffic = [one for one, _ in parts]
         over_s = self._covered_s()
@@ -283,16 +253,6 @@ class WireReader:
         may_decide = self._yields and not self._opaque and self._whole
         self.decides = may_decide and (coarse or now_s - self._contradicted_s <= DECIDED_S)
 
-    def _same_requests(self) -> bool:
-        """Whether it reports the same requests that are measured, and all of them are."""
-        if not self._counts or self._watched.one_of > 1:
-            return False
-        (from_s, before), (to_s, after) = self._counts[0], self._counts[-1]
-        if to_s - from_s < SAME_S / 2:
-            return False
-        own, found = (ended - began for began, ended in zip(before, after, strict=True))
-        return abs(own - found) <= SAME_TOTAL_RATIO * found
-
     def _contradicting(self, from_s: float) -> Bounds | None:
         """What the job reports of its latency since then, where that contradicts what was measured;
         None: it does not, or too few requests are known."""
@@ -303,8 +263,6 @@ class WireReader:
         if reported is None or min(own.count, measured.count) < COMPARED_REQUESTS:
             return None
         part = own.count / (measured.count * self._watched.one_of)
-        if abs(part - 1.0) <= SAME_RATIO and self._same_requests():
-            part = 1.0
         found = _of_a_part(measured, part, quantile)
         if found is None:
             return None
@@ -351,10 +309,6 @@ def _beyond(measured: Bounds, reported: Bounds, asked_s: float) -> bool:
 def _forget(kept: deque[tuple[float, T]], before_s: float) -> None:
     while kept and kept[0][0] < before_s:
         kept.popleft()
-
-
-def _count(latencies: Iterable[LatencySketch | None]) -> int:
-    return sum(one.count for one in latencies if one is not None)
 
 
 def _added(tables: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:

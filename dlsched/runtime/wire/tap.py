@@ -14,9 +14,10 @@ import re
 import select
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,11 @@ class Tap:
         container: str,
         ports: tuple[int, ...] = (),
         paths: Iterable[str] = (),
-        *,
-        spare: bool = False,
     ) -> Watched:
         """Measure this start of a container from now on; to be closed. `ports`: (): all on which
-        it listens. `paths`: requests for these do not count, as those of health checks. `spare`: it
-        is left out where it would take room from others."""
+        it listens. `paths`: requests for these do not count, as those of health checks."""
         skip = "|".join((PROBES, *(re.escape(path) for path in paths)))
-        watched = Watched(self.forget, pid, container, ports, skip, spare=spare)
+        watched = Watched(self.forget, pid, container, ports, skip)
         with self._lock:
             self._watched.append(watched)
             if self._thread is None:
@@ -139,21 +137,15 @@ class Tap:
 
 
 def _by_interface(
-    watched: Iterable[Watched], problems: dict[int, str | None], full: Container[str] = ()
+    watched: Iterable[Watched], problems: dict[int, str | None]
 ) -> dict[str, dict[int, Watched]]:
     """The ports to watch on each interface, and whose they are. `problems`, by id, gets why a
     container is left out: one with many ports must not keep out the others, nor one whose network
-    is not what it seems take the requests of another one. `full`: interfaces without room for those
-    that are spare."""
+    is not what it seems take the requests of another one."""
     found: dict[str, dict[int, Watched]] = {}
     claims: dict[tuple[str, int], set[int]] = {}
-    for one in sorted(watched, key=lambda one: (one.spare, len(one.found))):
+    for one in sorted(watched, key=lambda one: len(one.found)):
         for interface in one.interfaces:
-            if one.spare and interface in full:
-                problems[id(one)] = (
-                    f"{interface} has too many packets: this container is not measured"
-                )
-                continue
             ports = found.setdefault(interface, {})
             for port in one.found:
                 claims.setdefault((interface, port), set()).add(id(one))
@@ -188,16 +180,10 @@ class _Pump:
         self._rings: dict[str, Ring] = {}
         self._indices: dict[str, int] = {}
         """What the child knows an interface by."""
-        self._bound: frozenset[str] | None = None
-        """The interfaces that were to have a ring when that was last found; None: find it again."""
         self._ports: dict[str, tuple[int, ...]] = {}
         """Of each ring."""
         self._calm: dict[str, int] = {}
         """Ticks since a packet was dropped, of each ring."""
-        self._full: set[str] = set()
-        """Interfaces with so many packets that the spare ones are left out."""
-        self._handed: set[str] = set()
-        """Rings that had packets since the last tick: a ring without any has dropped none."""
         self._polled: tuple[Child | None, dict[str, Ring]] = None, {}
         """What `_poll` waits for, beside the tap itself."""
         self._poll = select.poll()
@@ -303,26 +289,25 @@ class _Pump:
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
         """Hand what is ready to the child. Raises OSError."""
-        self._handed.add(interface)
         for block in ring.ready():
             _hand(child, BLOCK, block, self._index(interface))
 
     def _take(self, report: dict[str, Any]) -> None:
         """Keep a line of a report, if all of it is right. Raises BadLine."""
-        found = []
-        for number, known in self._numbers.items():
-            if (counted := report["ports"].get(str(number))) is not None:
-                found.append((known, checked(counted)))
+        found = [
+            (one, checked(port, counted))
+            for number, (one, port) in self._numbers.items()
+            if (counted := report["ports"].get(str(number))) is not None
+        ]
         callers = self._tap.callers
-        clients = {client for _, counted in found for client in counted["callers"]}
+        clients = {client for _, counted in found for client in counted.callers}
         ports = {port for _, port in self._numbers.values()}
         callers.resolve(clients, ports, time.monotonic())
-        for (one, port), counted in found:
-            named: dict[str, int] = {}
-            for client, requests in counted["callers"].items():
-                name = callers.name(client)
-                named[name] = named.get(name, 0) + requests
-            one.add(port, {**counted, "callers": named})
+        for one, counted in found:
+            named: Counter[str] = Counter()
+            for client, requests in counted.callers.items():
+                named[callers.name(client)] += requests
+            one.add(counted.port, replace(counted, callers=dict(named)))
         if is_whole(report):  # of ports that it leaves out nothing is to be said
             for one in self._measured():
                 one.covers(self._ticks[0])
@@ -378,17 +363,13 @@ class _Pump:
 
     def _discover(self, watched: tuple[Watched, ...], now_s: float) -> None:
         """Find on which ports and interfaces these containers are visible, and watch them there."""
-        bound, self._bound = self._bound, None
-        changed = [self._find(one, now_s) for one in watched]
-        if not any(changed) and watched == self._known and bound == self._rings.keys():
-            self._bound = bound
-            return
+        for one in watched:
+            self._find(one, now_s)
         problems = {id(one): one.hidden for one in watched}
-        by_interface = _by_interface(watched, problems, self._full)
+        by_interface = _by_interface(watched, problems)
         self._networks.keep(one.network.name for one in watched if one.network is not None)
         for gone in self._rings.keys() - by_interface.keys():
             self._rings.pop(gone).close()
-        self._full &= by_interface.keys()
         for known in (self._ports, self._indices, self._calm):
             for gone in known.keys() - by_interface.keys():
                 del known[gone]
@@ -401,15 +382,14 @@ class _Pump:
             one.problem, one.partial = (None, why) if id(one) in visible else (why, None)
         self._set_parts(watched)
         self._number(by_interface, now_s)
-        self._bound = frozenset(by_interface)
 
-    def _find(self, one: Watched, now_s: float) -> bool:
-        """Find where it is visible; whether that may have changed."""
+    def _find(self, one: Watched, now_s: float) -> None:
+        """Find where it is visible, if that may have changed."""
         network = None
         with suppress(OSError):
             network = self._networks.of(one.pid, now_s, soon=not one.found)
         if network is not None and network is one.network:
-            return False
+            return
         one.network, one.hidden, one.interfaces = network, None, ()
         there = () if network is None else network.sockets
         own = listening_of(one.pid, one.container, self._tap.proc, there)
@@ -420,12 +400,11 @@ class _Pump:
         one.found = tuple(sorted({each.port for each in sockets}))
         if not one.found:
             one.hidden = SHARED_PORT if shared else _not_listening(one.ports, own)
-            return True
+            return
         try:
             one.interfaces = interfaces_of(one.pid, sockets, self._tap.proc)
         except NotVisible as why:
             one.hidden = f"the container's packets cannot be read: {why}"
-        return True
 
     def _set_ring(self, interface: str, ports: Mapping[int, Watched]) -> str | None:
         """Watch these ports there; why that is not possible, in one line."""
@@ -479,37 +458,17 @@ class _Pump:
     def _count_drops(self, child: Child) -> None:
         """Report packets that the kernel had no room for, and make room: by a larger ring, then by
         fewer connections, as long as that is needed. Raises OSError."""
-        handed, self._handed = self._handed, set()
         for interface, ring in list(self._rings.items()):
-            if interface not in handed and ring.one_of == 1 and interface not in self._full:
-                continue
             dropped = ring.counts().dropped
             self._calm[interface] = 0 if dropped else self._calm.get(interface, 0) + 1
             if dropped:
                 self._add_dropped(interface, dropped)
                 if ring.blocks < BLOCKS_MOST:
                     self._enlarge(child, interface, ring)
-                elif interface not in self._full and self._has_spare(interface):
-                    self._full.add(interface)
-                    self._discover_soon()
-                elif ring.one_of < ONE_OF_MAX and self._bound is not None:
+                elif ring.one_of < ONE_OF_MAX:
                     self._sample(interface, ring, 2 * ring.one_of)
-            elif self._calm[interface] >= CALM_TICKS:
-                if ring.one_of > 1:
-                    self._sample(interface, ring, ring.one_of // 2)
-                elif interface in self._full:
-                    self._full.discard(interface)
-                    self._calm[interface] = 0
-                    self._discover_soon()
-
-    def _discover_soon(self) -> None:
-        """Others are to be watched. Packets that are dropped until then are no sign."""
-        self._bound, self._discovered_s = None, float("-inf")
-
-    def _has_spare(self, interface: str) -> bool:
-        """Whether any is left out there rather than all measured in part."""
-        there = {one.spare for one in self._known if interface in one.interfaces}
-        return len(there) == 2
+            elif self._calm[interface] >= CALM_TICKS and ring.one_of > 1:
+                self._sample(interface, ring, ring.one_of // 2)
 
     def _sample(self, interface: str, ring: Ring, one_of: int) -> None:
         """Measure one of so many connections there. Raises OSError."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import islice
 
-from dlsched.model.facts import Report
+from dlsched.model.facts import LatencySketch, Report
 from dlsched.model.units import plain_text, shown
 from dlsched.runtime.progress.sidecar_line import BadLine, latency_in
 from dlsched.runtime.wire.networks import Network
@@ -53,8 +54,6 @@ class Watched:
         container: str,
         ports: tuple[int, ...],
         skip: str,
-        *,
-        spare: bool = False,
     ) -> None:
         self._forget = forget
         self.pid = pid
@@ -63,8 +62,6 @@ class Watched:
         """Those to watch; (): all on which it listens."""
         self.skip = skip
         """An expression for the paths of requests that do not count."""
-        self.spare = spare
-        """Whether it is left out where it would take room from others."""
         self.found: tuple[int, ...] = ()
         """The ports that are watched now."""
         self.interfaces: tuple[str, ...] = ()
@@ -86,10 +83,10 @@ class Watched:
         self._until_s: float | None = None
         """Until when it is covered, or missed; None: it is not measured."""
         self._covered_s = self._missed_s = 0.0
-        self._traffic: dict[int, list[dict[str, Any]]] = {}
+        self._traffic: dict[int, list[PortTraffic]] = {}
         self._dropped = 0
 
-    def add(self, port: int, counted: dict[str, Any]) -> None:
+    def add(self, port: int, counted: PortTraffic) -> None:
         """Keep what the child reported; called by the tap's thread."""
         with self._lock:
             kept = self._traffic.setdefault(port, [])
@@ -146,55 +143,70 @@ class Watched:
         self._forget(self)
 
 
-def _owes(reported: Iterable[Mapping[str, Any]]) -> bool:
+def _owes(reported: Iterable[PortTraffic]) -> bool:
     open_ = 0
     for one in reported:
-        if one["whole"].latency.count:
+        latency = one.whole[0].latency or LatencySketch()
+        if latency.count:
             return False
-        open_ += one["arrivals"] - one["lost"] - one["whole"].latency.errors
+        open_ += one.arrivals - one.lost - latency.errors
     return open_ > 0
 
 
-def _traffic(
-    port: int, reported: Iterable[dict[str, Any]], now_s: float, dropped: int
-) -> PortTraffic:
-    found = PortTraffic(port, dropped=dropped)
-    for one in reported:
-        merged: dict[str, Any] = {}
-        for name in ("whole", "first", "gaps"):
-            report = replace(one[name], received_s=now_s, writer=f"wire:{port}")
-            merged[name] = (*getattr(found, name), report)
-        for name in ("arrivals", "lost"):
-            merged[name] = getattr(found, name) + one[name]
-        for name in ("connections", "unmeasured", "callers"):
-            merged[name] = _sum(getattr(found, name), one[name])
-        found = replace(found, **merged)
-    return found
+def _traffic(port: int, reported: Sequence[PortTraffic], now_s: float, dropped: int) -> PortTraffic:
+    def stamped(parts: Iterable[tuple[Report, ...]]) -> tuple[Report, ...]:
+        return tuple(
+            replace(one, received_s=now_s, writer=f"wire:{port}") for part in parts for one in part
+        )
+
+    return PortTraffic(
+        port,
+        stamped(one.whole for one in reported),
+        stamped(one.first for one in reported),
+        stamped(one.gaps for one in reported),
+        sum(one.arrivals for one in reported),
+        sum(one.lost for one in reported),
+        dropped,
+        _sum(one.connections for one in reported),
+        _sum(one.unmeasured for one in reported),
+        _sum(one.callers for one in reported),
+    )
 
 
-def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    keys = list(dict.fromkeys((*first, *second)))[:CALLERS_MAX]
-    return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
+def _sum(tables: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    whole: Counter[str] = Counter()
+    for table in tables:
+        whole.update(table)
+    return dict(islice(whole.items(), CALLERS_MAX))
 
 
-def checked(counted: object) -> dict[str, Any]:
+def checked(port: int, counted: object) -> PortTraffic:
     """One port's counts, as the child reported them. Raises BadLine."""
     if not isinstance(counted, dict):
         raise BadLine("no object")
-    found: dict[str, Any] = {}
-    for name in ("whole", "first", "gaps"):
-        latency, in_flight, oldest_s = latency_in({"latency": counted.get(name)})
-        found[name] = Report(
-            0.0, latency=latency, in_flight=in_flight, oldest_s=oldest_s, span_s=TICK_S
-        )
-    for name in ("arrivals", "lost"):
-        found[name] = _number(counted.get(name))
-    for name in ("connections", "unmeasured", "callers"):
-        table = counted.get(name)
-        if not isinstance(table, dict) or len(table) > CALLERS_MAX:
-            raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
-        found[name] = {plain_text(key[:64]): _number(one) for key, one in table.items()}
-    return found
+    return PortTraffic(
+        port,
+        (_report(counted.get("whole")),),
+        (_report(counted.get("first")),),
+        (_report(counted.get("gaps")),),
+        _number(counted.get("arrivals")),
+        _number(counted.get("lost")),
+        connections=_table(counted, "connections"),
+        unmeasured=_table(counted, "unmeasured"),
+        callers=_table(counted, "callers"),
+    )
+
+
+def _report(latency: object) -> Report:
+    sketch, in_flight, oldest_s = latency_in({"latency": latency})
+    return Report(0.0, latency=sketch, in_flight=in_flight, oldest_s=oldest_s, span_s=TICK_S)
+
+
+def _table(counted: Mapping[str, object], name: str) -> Mapping[str, int]:
+    table = counted.get(name)
+    if not isinstance(table, dict) or len(table) > CALLERS_MAX:
+        raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
+    return {plain_text(key[:64]): _number(one) for key, one in table.items()}
 
 
 def _number(value: object) -> int:

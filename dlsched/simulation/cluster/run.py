@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
-from dlsched.cluster.controller import ClusterController, ClusterPorts
+from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.model import (
@@ -145,13 +145,11 @@ class SimulatedCluster:
             policy = WithoutMoves(policy)
         self.controller = ClusterController(
             "manager",
-            ClusterPorts(
-                watched(self.store, self._wrote, self._removed),
-                self.agents,
-                self.inbox,
-                self.clock.now_s,
-            ),
+            watched(self.store, self._wrote, self._removed),
+            self.agents,
+            self.inbox,
             ClusterDecider(self.cluster, policy),
+            self.clock.now_s,
             publish=self.options.publish,
         )
         self._round_s = self.clock.now_s()

@@ -24,7 +24,7 @@ class Loop:
     """Open: independent arrivals, regular ones, as a camera's, or those of other services alone.
     Closed: clients that send the next request a while after the answer."""
     rate_per_s: float = 0.0
-    """Mean rate of an open loop, without bursts and wave."""
+    """Mean rate of an open loop, without bursts."""
     clients: int = 1
     think_s: float = 0.0
     """Mean time from an answer to the same client's next request, exponential."""
@@ -38,9 +38,6 @@ class Loop:
     batch_at_s: float = 0.0
     """When the first batch comes."""
     batch_every_s: float = 60.0
-    wave_ratio: float = 0.0
-    """Relative amplitude of a sine in the rate, as over a day."""
-    wave_s: float = 86_400.0
 
     @property
     def is_open(self) -> bool:
@@ -52,8 +49,6 @@ class Loop:
         rate = self.rate_per_s
         if self.burst_factor != 1.0 and at_s % self.burst_every_s < self.burst_for_s:
             rate *= self.burst_factor
-        if self.wave_ratio:
-            rate *= 1.0 + self.wave_ratio * math.sin(2.0 * math.pi * at_s / self.wave_s)
         return rate
 
 

@@ -50,11 +50,6 @@ def falsified(line: Report, factor: float) -> Report:
     return replace(line, latency=latency, sample=sample)
 
 
-def repeated(line: Report, at_s: float) -> Report:
-    sample = None if line.sample is None else replace(line.sample, received_s=at_s)
-    return replace(line, received_s=at_s, sample=sample)
-
-
 @dataclass(slots=True)
 class _Container:
     """One container, from create to remove."""
@@ -76,10 +71,6 @@ class _Container:
     throttled_before_s: float = 0.0
     begun: bool = True
     """Its first start is in progress: the engine does not list it yet."""
-    bad_lines: int = 0
-    """Number of lines that an agent refuses, over this container's life."""
-    last_line: Report | None = None
-    """The last line reported: kept only where faults are planned."""
     last: ContainerFact | None = None
     """The fact after its exit, which no longer changes."""
 
@@ -214,7 +205,6 @@ class SimulatedRuntime:
         container.starts += 1
         container.started_at_s = self.world.now_s
         container.exit_code = None
-        container.bad_lines = 0
         container.used_before_core_s = process.load.usage_core_s
         container.ran_before_s = process.ran_s
         container.throttled_before_s = process.throttled_s
@@ -339,7 +329,6 @@ class SimulatedRuntime:
             periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
             reports=self._reports(one, now_s),
-            bad_lines=one.bad_lines,
             cpu_wait_ratio=wait_ratio,
         )
 
@@ -353,18 +342,10 @@ class SimulatedRuntime:
         passed: list[Report] = []
         for line in lines:
             active = [fault for fault in one.job.faults if _holds(fault, line.received_s)]
-            kinds = {fault.kind for fault in active}
-            if "silent" in kinds:
-                continue
-            if "nan" in kinds:
-                one.bad_lines += 1
+            if any(fault.kind == "silent" for fault in active):
                 continue
             factor = math.prod(fault.factor for fault in active if fault.kind == "lying")
-            true = line if factor == 1.0 else falsified(line, factor)
-            if "frozen" in kinds:
-                true = repeated(one.last_line or true, line.received_s)
-            one.last_line = true
-            passed.append(true)
+            passed.append(line if factor == 1.0 else falsified(line, factor))
         return tuple(passed)
 
 

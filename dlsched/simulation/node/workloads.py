@@ -103,9 +103,7 @@ Load = ServiceLoad | TrainingLoad
 class Fault:
     """Something that goes wrong with one job at a time of the trace."""
 
-    kind: Literal["crash", "silent", "lying", "frozen", "nan"]
-    """`frozen`: reports repeat the last values; `nan`: reports hold no number, so an agent refuses
-    them."""
+    kind: Literal["crash", "silent", "lying"]
     at_s: float
     for_s: float | None = None
     """None: until the end. A crash takes no time."""

@@ -6,7 +6,7 @@ The format, version 1 (durations with their unit; only what has no default must 
 
     trace: 1                         # this format's version
     name: small                      # goes into the result's rows; default: trace
-    node: {cores: 8, memory: 64GiB, full_speed: 0.9}  # of played services, while all are busy
+    node: {cores: 8, memory: 64GiB}
     duration: 1h                     # the run ends here, or when nothing is left to do
     cycle: 1s                        # the agent's period
     window: 30s                      # its measuring window
@@ -34,25 +34,7 @@ The format, version 1 (durations with their unit; only what has no default must 
         faults:
           - {kind: silent, at: 5m, for: 1m}           # no reports; without `for`: to the end
           - {kind: lying, at: 8m, for: 1m, factor: 0.5}   # reports times that
-          - {kind: frozen, at: 20m, for: 1m}          # reports repeat the last one
-          - {kind: nan, at: 25m, for: 1m}             # reports without a number: all refused
           - {kind: crash, at: 9m}
-      - name: camera
-        target: {latency: 50ms}
-        service:
-          work: 0.01
-          loop:                      # requests are played one by one, under the kernel's CPU
-            kind: periodic           # periods: as regular as a camera's, or poisson
-            rate: 30                 # a second
-            burst: {factor: 3, for: 5s, every: 1m}
-            wave: {ratio: 0.5, every: 24h}     # a day's wave: half as much more, and less
-          workers: 2                 # requests answered at once; the others queue
-          heavy: {ratio: 0.1, factor: 10}      # a tenth cost ten times what the others do
-          serial: 0.3                # of its work one thread does, before all `threads` do the rest
-          report: 5s                 # between two lines of its reporter
-      - name: browser
-        target: {latency: 50ms}
-        service: {work: 0.01, loop: {kind: closed, clients: 4, think: 100ms}}
       - name: digits
         target: {metric: accuracy, deliver: 0.9, finish: 0.97, deadline: 2h}
         training:

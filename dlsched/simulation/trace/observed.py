@@ -139,8 +139,6 @@ class ObservedJob:
     last_s: float = 0.0
     fresh: LatencySketch = LatencySketch()
     """Requests that came in the last cycle."""
-    _answers: bool = False
-    """Whether requests of it were read before."""
     _sampled_s: float = -1.0
     _begun_core_s: float | None = None
     """CPU time before its present start, until that start's first step."""
@@ -179,7 +177,7 @@ class ObservedJob:
         if before is None and view.starts <= 1:
             self._begun_core_s = 0.0
         self._follow(view, before, now_s)
-        self.fresh = self._news(view.progress.fresh, adopted=view.adopted)
+        self.fresh = view.progress.fresh
         if before is not None and self.ended_s is None and self.left_s is None:
             self._measure(view, before, now_s, origin_s, contended)
         self._take_samples(view, before, now_s)
@@ -206,13 +204,6 @@ class ObservedJob:
             self._begun_core_s = before.attained_core_s
 
     # ------------------------------------------------------------------ use and requests
-
-    def _news(self, fresh: LatencySketch, *, adopted: bool) -> LatencySketch:
-        """Without the first requests read of an adopted container: in journals of earlier versions
-        these are all that it had answered before, too."""
-        history = adopted and not self._answers
-        self._answers = self._answers or fresh.count > 0
-        return LatencySketch() if history else fresh
 
     def _measure(
         self, view: JobView, before: JobView, now_s: float, origin_s: float, contended: bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from pydantic import TypeAdapter
 
@@ -15,7 +14,6 @@ from dlsched.model.errors import FileError, Problem
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec
 from dlsched.simulation.node.curves import Curve, Measured
-from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,
@@ -31,9 +29,7 @@ from dlsched.simulation.node.workloads import (
 from dlsched.simulation.trace.schema import (
     ClusterNodeKeys,
     CurveKeys,
-    HeavyKeys,
     HostKeys,
-    LoopKeys,
     TraceJobKeys,
     TraceKeys,
     TrainingKeys,
@@ -61,7 +57,6 @@ def parse_trace(text: str, file: str) -> Trace:
     nodes = tuple(sorted((_node(one) for one in keys.nodes), key=lambda one: one.name))
     return Trace(
         node=NodeFact(keys.node.cores, keys.node.memory) if keys.node else nodes[0].node,
-        full_speed=keys.node.full_speed if keys.node else 1.0,
         nodes=nodes,
         network_bytes_per_s=keys.network,
         jobs=tuple(sorted((_job(one) for one in keys.jobs), key=lambda job: job.name)),
@@ -137,31 +132,7 @@ def _load(keys: TraceJobKeys) -> Load:
         return _training(keys.training, keys.rises)
     assert keys.service is not None
     one = keys.service
-    heavy = one.heavy or HeavyKeys(ratio=0.0)
-    return ServiceLoad(
-        one.work,
-        one.overhead,
-        one.threads,
-        one.noise,
-        one.arrivals,
-        loop=None if one.loop is None else _loop(one.loop),
-        workers=one.workers,
-        report_s=one.report,
-        heavy_ratio=heavy.ratio,
-        heavy_factor=heavy.factor,
-        serial_ratio=one.serial,
-    )
-
-
-def _loop(keys: LoopKeys) -> Loop:
-    loop = Loop(keys.kind, keys.rate or 0.0, keys.clients or 1, keys.think or 0.0)
-    if (burst := keys.burst) is not None:
-        loop = replace(
-            loop, burst_factor=burst.factor, burst_for_s=burst.for_s, burst_every_s=burst.every
-        )
-    if (wave := keys.wave) is not None:
-        loop = replace(loop, wave_ratio=wave.ratio, wave_s=wave.every)
-    return loop
+    return ServiceLoad(one.work, one.overhead, one.threads, one.noise, one.arrivals)
 
 
 def _training(keys: TrainingKeys, rises: bool) -> TrainingLoad:

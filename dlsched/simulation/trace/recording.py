@@ -74,23 +74,13 @@ class NothingRecorded(DlschedError):
 def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
     """The trace of these cycles, in their order. Raises NothingRecorded without a usable job."""
     record = Record()
-    try:
-        for report in reports:
-            record.take(report)
-    except (ArithmeticError, ValueError) as error:  # no agent writes such a record
-        raise NothingRecorded(f"no trace can be made of the recorded numbers: {error}") from error
+    for report in reports:
+        record.take(report)
     return trace_of(record, name)
 
 
 def trace_of(record: Record, name: str = "recorded") -> Recorded:
     """The trace of what was gathered, once. Raises NothingRecorded without a usable job."""
-    try:
-        return _trace_of(record, name)
-    except (ArithmeticError, ValueError) as error:
-        raise NothingRecorded(f"no trace can be made of the recorded numbers: {error}") from error
-
-
-def _trace_of(record: Record, name: str) -> Recorded:
     if record.last is None:
         raise NothingRecorded("no cycle could be read")
     remarks = list(record.remarks())
@@ -99,14 +89,8 @@ def _trace_of(record: Record, name: str) -> Recorded:
     found = _jobs(record, frame, remarks.append, lives)
     jobs = tuple(sorted(found, key=lambda job: job.name))
     if not jobs:
-        raise NothingRecorded(
-            "; ".join(
-                [
-                    f"none of the {record.cycles} recorded cycles shows how much work a job did",
-                    *remarks,
-                ]
-            )
-        )
+        none = f"none of the {record.cycles} recorded cycles shows how much work a job did"
+        raise NothingRecorded("; ".join([none, *remarks]))
     if frame.duration_s > frame.recorded_s:
         remarks.append(
             f"the record has {frame.recorded_s:g} s, the trace {frame.duration_s:g} s: a policy may"
@@ -158,7 +142,6 @@ class Record:
         self.last: Snapshot | None = None
         self.jobs: list[ObservedJob] = []
         self._first_s = 0.0
-        self._astray = 0
         self._capacities: dict[float, None] = {}
         self._periods_s: list[float] = []
         self._present: dict[str, ObservedJob] = {}
@@ -166,13 +149,10 @@ class Record:
         """Other work's CPU time beyond its reserved cores, by slice."""
 
     def take(self, report: CycleReport) -> None:
-        """Add a cycle, unless it is not later than the last, or too late for a trace."""
+        """Add a cycle, which is later than the last."""
         snapshot = report.snapshot
         if self.last is None:
             self._first_s = snapshot.now_s
-        elif not self.last.now_s < snapshot.now_s <= self._first_s + DAY_MAX_S:
-            self._astray += 1
-            return
         else:
             self._periods_s.append(snapshot.now_s - self.last.now_s)
             self._take_host(snapshot, self._periods_s[-1])
@@ -224,8 +204,6 @@ class Record:
                 f"the node's capacity changed ({capacities} cores): the last one is used for the "
                 "whole trace"
             )
-        if self._astray:
-            yield f"{self._astray} cycles left out: not after the one before, or a year late"
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
         if gaps_s:
             yield f"{len(gaps_s)} gaps in the record, of {math.fsum(gaps_s):.0f} s in all"

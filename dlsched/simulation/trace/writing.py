@@ -1,4 +1,4 @@
-"""Writes a trace as YAML for the strict reader, without keys at their default."""
+"""Writes a trace of one node as YAML for the strict reader, without keys at their default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import yaml
 
 from dlsched.model.spec import Bounds, LatencyTarget, Target
 from dlsched.simulation.node.curves import Curve, Measured
-from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,
@@ -21,10 +20,11 @@ from dlsched.simulation.node.workloads import (
 
 
 def render_trace(trace: Trace) -> str:
+    """The text of a trace of one node, as they are generated and recorded."""
     whole = {
         "trace": 1,
         "name": trace.name,
-        **_where(trace),
+        "node": {"cores": trace.node.cores, "memory": _bytes(trace.node.memory_bytes)},
         "duration": _seconds(trace.duration_s),
         "cycle": _seconds(trace.cycle_s),
         "window": _seconds(trace.window_s),
@@ -40,34 +40,6 @@ def render_trace(trace: Trace) -> str:
         width=100,
         allow_unicode=False,
     )
-
-
-def _where(trace: Trace) -> dict[str, Any]:
-    """The keys of its node, or of its nodes."""
-    if not trace.nodes:
-        keys = {
-            "cores": trace.node.cores,
-            "memory": _bytes(trace.node.memory_bytes),
-            "full_speed": trace.full_speed,
-        }
-        return {"node": _but(keys, full_speed=1.0)}
-    nodes = [
-        _but(
-            {
-                "name": one.name,
-                "cores": one.node.cores,
-                "memory": _bytes(one.node.memory_bytes),
-                "speed": one.speed,
-                "host": _host_keys(one.host),
-                "joins": _seconds(one.joins_s),
-                "leaves": None if one.leaves_s is None else _seconds(one.leaves_s),
-            },
-            speed=1.0,
-            joins="0s",
-        )
-        for one in trace.nodes
-    ]
-    return {"nodes": nodes, "network": _bytes(trace.network_bytes_per_s)}
 
 
 def _host_keys(host: Iterable[HostLoad]) -> list[dict[str, Any]]:
@@ -131,15 +103,6 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
             "weight": spec.weight,
             "cpus": cpus,
             "memory": None if memory_bytes is None else _bytes(memory_bytes),
-            "image": spec.container.image,
-            "checkpoint": _but(
-                {
-                    "size": _bytes(job.checkpoint.size_bytes),
-                    "save": _seconds(job.checkpoint.save_s),
-                },
-                size=_bytes(50 << 20),
-                save=_seconds(2.0),
-            ),
             "restart": restart.name + retries,
             "target": _target_keys(spec.target),
             "background": spec.background,
@@ -155,8 +118,6 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
         start_up_work=0.0,
         weight=1.0,
         background=False,
-        image="simulated",
-        checkpoint={},
         restart="no",
     )
 
@@ -185,21 +146,6 @@ def _target_keys(target: Target | None) -> dict[str, Any] | None:
     )
 
 
-def _loop_keys(loop: Loop) -> dict[str, Any]:
-    if not loop.is_open:
-        return {"kind": loop.kind, "clients": loop.clients, "think": _seconds(loop.think_s)}
-    keys: dict[str, Any] = {"kind": loop.kind, "rate": loop.rate_per_s}
-    if loop.burst_factor != 1.0:
-        keys["burst"] = {
-            "factor": loop.burst_factor,
-            "for": _seconds(loop.burst_for_s),
-            "every": _seconds(loop.burst_every_s),
-        }
-    if loop.wave_ratio:
-        keys["wave"] = {"ratio": loop.wave_ratio, "every": _seconds(loop.wave_s)}
-    return keys
-
-
 def _load_keys(load: Load) -> dict[str, Any]:
     if isinstance(load, ServiceLoad):
         keys = {
@@ -208,16 +154,8 @@ def _load_keys(load: Load) -> dict[str, Any]:
             "threads": load.threads,
             "noise": load.noise,
             "arrivals": load.arrivals_per_s,
-            "loop": None if load.loop is None else _loop_keys(load.loop),
-            "workers": load.workers,
-            "report": _seconds(load.report_s),
-            "serial": load.serial_ratio,
         }
-        if load.heavy_ratio:
-            keys["heavy"] = {"ratio": load.heavy_ratio, "factor": load.heavy_factor}
-        return {
-            "service": _but(keys, overhead="0s", threads=1.0, workers=1, report="1s", serial=0.0)
-        }
+        return {"service": _but(keys, overhead="0s", threads=1.0)}
     keys = {
         "steps": load.steps,
         "work": load.work_core_s,

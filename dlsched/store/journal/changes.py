@@ -11,7 +11,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import TargetStates, in_full, recalled, turned
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState, JobView, NodeView, Tiers
-from dlsched.model.units import same_cores
+from dlsched.model.units import render_bytes, same_cores
 from dlsched.store.journal.rows import Change, Event
 
 
@@ -135,6 +135,8 @@ class Reported:
     diverged: bool = False
     unclear: str | None = None
     """The last reason for which its latency could not be judged."""
+    oom_kills: int | None = None
+    """None: unknown, so that the next count is no news."""
 
 
 _NOTHING = Reported(JobState.WAITING, Tiers())
@@ -151,7 +153,8 @@ def reported(
     blind = None if why is not None else job.blind
     why = why or (before.unclear if before is not None else None)
     idle, problem = job.idle is not None, _gpu_problem(job, node)
-    return Reported(job.state, tiers, blind, idle, problem, targets, diverged, why)
+    kills = job.memory.oom_kills
+    return Reported(job.state, tiers, blind, idle, problem, targets, diverged, why, kills)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
@@ -235,6 +238,9 @@ def events(
             record(name, "diverged", str(job.diverged))
         elif job.diverged is None and known.diverged and job.runs:
             record(name, "finite", None)
+        kills, before_kills = after[name].oom_kills or 0, known.oom_kills
+        if before_kills is not None and kills > before_kills:
+            record(name, "oom-kill", _killed(job, kills - before_kills))
         for kind, reason in _reached(job, known.tiers):
             record(name, kind, reason)
         for kind, outlook in turns:
@@ -248,6 +254,16 @@ def events(
     for run in report.hooks:
         record(run.delivered.name, "hook", f"{run.status}: {run.detail}")
     return recorded, after
+
+
+def _killed(job: JobView, count: int) -> str:
+    memory, what = job.memory, "a process" if count == 1 else f"{count} processes"
+    why = "the host ran out of memory"
+    if memory.limit_bytes is not None:
+        limit = f"limit of {render_bytes(memory.limit_bytes)}"
+        reached = f"its memory {limit} was reached"
+        why = reached if memory.limit_reached else f"it ran out of memory, at a {limit}"
+    return f"The kernel killed {what} of {job.name} because {why}."
 
 
 def _reached(job: JobView, before: Tiers) -> list[tuple[str, str]]:

@@ -36,7 +36,6 @@ from dlsched.store.journal.frames import (
 )
 
 _REPORTS = TypeAdapter(CycleReport)
-_SKETCHES = TypeAdapter(LatencySketch)
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
 """Seldom change, so they are compared by identity and replaced as a whole."""
@@ -110,9 +109,7 @@ class Encoder:
 class Decoder:
     """Turns the rows of a group back into reports; a full frame may come at any time."""
 
-    def __init__(self, job: str | None = None) -> None:
-        """`job`: only `fresh` is asked, of this one. It takes a fifth of the time or less."""
-        self._job = job
+    def __init__(self) -> None:
         self._now: dict[str, Plain] = {}
         self._stream = _inflater()
 
@@ -134,33 +131,16 @@ class Decoder:
             now = _decided(self._now)
             if now["decision"] is not None and "outlooks" not in now["decision"]:
                 # Stored once, beside it.
-                outlooks = now.get("outlooks", {})
-                now["decision"] = {**now["decision"], "outlooks": outlooks}
+                now["decision"] = {**now["decision"], "outlooks": now["outlooks"]}
             if now["shadow"] is not None:
                 now["shadow"] = _decided(now["shadow"])
             snapshot = now["snapshot"]
             jobs = snapshot["jobs"]
-            rows = [jobs[name] for name in sorted(jobs)] if isinstance(jobs, dict) else jobs
-            now["snapshot"] = {**snapshot, "jobs": [_sketches_parsed(row) for row in rows]}
+            rows = [_sketches_parsed(jobs[name]) for name in sorted(jobs)]
+            now["snapshot"] = {**snapshot, "jobs": rows}
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
         return _REPORTS.validate_python(now)
-
-    def fresh(self, job: str) -> tuple[float, LatencySketch] | None:
-        """The last row's time, and the requests that the job reported in it; None: no such job.
-        Raises ValueError when this version cannot read it."""
-        try:
-            snapshot = self._now["snapshot"]
-            jobs = snapshot["jobs"]
-            if not isinstance(jobs, dict):
-                jobs = {row["spec"]["name"]: row for row in jobs}
-            if job not in jobs:
-                return None
-            row = {"progress": {"fresh": jobs[job]["progress"]["fresh"]}}
-            sketch = _SKETCHES.validate_python(_sketches_parsed(row)["progress"]["fresh"])
-            return float(snapshot["now_s"]), sketch
-        except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a report: {error!r}") from error
 
     def memories(self) -> dict[str, Plain]:
         """As `Encoder.memories`. Raises ValueError when this version cannot read it."""
@@ -170,18 +150,8 @@ class Decoder:
             raise ValueError(f"not a report: {error!r}") from error
 
     def _needed(self, delta: dict[str, Plain]) -> dict[str, Plain]:
-        """What of it is asked: all, or what `fresh` reads. A delta that is a list replaces a whole
-        value."""
-        if (job := self._job) is None:
-            return delta
-        snapshot, old = delta.get("snapshot"), self._now.get("snapshot")
-        if not isinstance(snapshot, dict) or not isinstance(old, dict):
-            return delta
-        jobs = snapshot.get("jobs")
-        if isinstance(jobs, dict) and isinstance(old["jobs"], dict):
-            jobs = {name: one for name, one in jobs.items() if name == job}
-        parts = {"now_s": snapshot.get("now_s"), "jobs": jobs}
-        return {"snapshot": {key: part for key, part in parts.items() if part is not None}}
+        """The part of a delta that is decoded: all of it."""
+        return delta
 
 
 class OutlineDecoder(Decoder):
@@ -189,8 +159,10 @@ class OutlineDecoder(Decoder):
     default: the windows of latencies, the policies' memories and the decisions take most of the
     time."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: str | None = None) -> None:
+        """`job`: the only one that is decoded; None: all are."""
         super().__init__()
+        self._job = job
         self._parsed: dict[tuple[str, str], tuple[Plain, object]] = {}
         """What seldom changes, by its job and kind: as plain values, and parsed."""
 
@@ -200,14 +172,14 @@ class OutlineDecoder(Decoder):
         try:
             snapshot = now["snapshot"]
             jobs = snapshot["jobs"]
-            rows = [jobs[name] for name in sorted(jobs)] if isinstance(jobs, dict) else jobs
+            rows = [jobs[name] for name in sorted(jobs) if self._job in (None, name)]
             plain = _kept(now, _CYCLE)
             plain["snapshot"] = {
                 **_kept(snapshot, _SNAPSHOT),
                 "node": _kept(snapshot["node"], _NODE),
                 "jobs": [self._job_view(row) for row in rows],
             }
-            plain["outlooks"] = self._once("", "outlooks", now.get("outlooks", {}))
+            plain["outlooks"] = self._once("", "outlooks", now["outlooks"])
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
         return _REPORTS.validate_python(plain)
@@ -236,11 +208,10 @@ class OutlineDecoder(Decoder):
         if not isinstance(snapshot, dict) or not isinstance(old, dict):
             return found if snapshot is None else {**found, "snapshot": snapshot}
         part = _kept(snapshot, (*_SNAPSHOT, "node"))
-        jobs = snapshot.get("jobs")
-        if isinstance(jobs, dict) and isinstance(old["jobs"], dict):
-            jobs = {name: _needed_of(one) for name, one in jobs.items()}
-        if jobs is not None:
-            part["jobs"] = jobs
+        if isinstance(jobs := snapshot.get("jobs"), dict):
+            part["jobs"] = {
+                name: _needed_of(one) for name, one in jobs.items() if self._job in (None, name)
+            }
         return {**found, "snapshot": part}
 
 
@@ -272,10 +243,7 @@ def _plain_report(report: CycleReport, before: Mapping[str, Plain] | None) -> di
     parts = _opened(report)
     del parts["raised"]  # the journal keeps the texts of alarms
     plain = {key: plain_value(value) for key, value in parts.items()}
-    names = [job.name for job in snapshot.jobs]
-    by_name = sorted(set(names)) == names
-    jobs = dict(zip(names, snapshot.jobs, strict=True)) if by_name else snapshot.jobs
-    plain["snapshot"] = {**_opened(snapshot), "jobs": jobs}
+    plain["snapshot"] = {**_opened(snapshot), "jobs": {job.name: job for job in snapshot.jobs}}
     decided = plain["decision"]
     if decided is not None and decided["outlooks"] == plain["outlooks"]:
         # Stored once: the report's outlooks are the last decision's.

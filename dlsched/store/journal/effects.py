@@ -13,7 +13,6 @@ from dlsched.estimate.effect import (
     BEFORE_S,
     CycleLatency,
     Effect,
-    NextChange,
     effect,
     not_judged,
 )
@@ -40,7 +39,7 @@ class _Question:
     last: int
     earlier_s: float | None
     """The job's change before, if it is in these cycles."""
-    then: NextChange | None
+    next_s: float | None
     others: int
 
 
@@ -69,7 +68,7 @@ class Effects:
                     found[change.cycle] = known
                     continue
                 question = _question(reader, change)
-                if (unknown := not_judged(change.now_s, question.then, last_s)) is not None:
+                if (unknown := not_judged(change.now_s, question.next_s, last_s)) is not None:
                     found[change.cycle] = unknown
                 else:
                     questions.append(question)
@@ -96,7 +95,7 @@ class Effects:
                 effect_ = self._known.get((change.job, quantile, change.cycle))
                 if effect_ is None and more:
                     question = _question(reader, change)
-                    effect_ = not_judged(change.now_s, question.then, last_s)
+                    effect_ = not_judged(change.now_s, question.next_s, last_s)
                     if effect_ is None:
                         more -= 1
                         effect_ = self._answer(reader, change.job, quantile, [question])[
@@ -129,15 +128,14 @@ def _question(reader: JournalReader, change: Change) -> _Question:
     at_s = change.now_s
     first, last = reader.cycles_about(change.cycle, at_s - BEFORE_S, at_s + AFTER_UNTIL_S)
     around = reader.carried_out(first, last)
-    own = [(cycle, now_s, kind) for cycle, now_s, job, kind in around if job == change.job]
-    later = [NextChange(now_s - at_s, kind) for cycle, now_s, kind in own if cycle > change.cycle]
+    own = [(cycle, now_s) for cycle, now_s, job, _ in around if job == change.job]
     return _Question(
         cycle=change.cycle,
         at_s=at_s,
         first=first,
         last=last,
-        earlier_s=max((now_s for cycle, now_s, _ in own if cycle < change.cycle), default=None),
-        then=later[0] if later else None,
+        earlier_s=max((now_s for cycle, now_s in own if cycle < change.cycle), default=None),
+        next_s=next((now_s for cycle, now_s in own if cycle > change.cycle), None),
         others=len({job for _, _, job, _ in around} - {change.job}),
     )
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
-from typing import ClassVar
 
 from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import DlschedError, NoJournal
@@ -104,14 +103,33 @@ def _last(_before: float, value: float) -> float:
     return value
 
 
-class _Steps:
-    """The curves of some fields of minutes' rows, by name of the field."""
+Joins = Mapping[str, Callable[[float, float], float]]
+"""By field of a minute's row: how the minutes of a step are joined."""
 
-    JOINS: ClassVar[Mapping[str, Callable[[float, float], float]]]
-    """How each field's minutes are joined."""
+JOB_JOINS: Joins = {
+    "ratio": add,
+    "ratio_low": min,
+    "ratio_high": max,
+    "measured_s": add,
+    "metric": _last,
+    "limit_cores": add,
+    "usage_cores": add,
+}
+NODE_JOINS: Joins = {
+    "capacity_cores": add,
+    "given_cores": add,
+    "used_cores": add,
+    "foreign_cores": add,
+    "memory_bytes": add,
+    "shadow_cores": add,
+}
 
-    def __init__(self, points: int) -> None:
-        self._columns = {name: _Column(points, join) for name, join in self.JOINS.items()}
+
+class Steps:
+    """The curves of the node or of a job, by name of the field."""
+
+    def __init__(self, points: int, joins: Joins) -> None:
+        self._columns = {name: _Column(points, join) for name, join in joins.items()}
 
     def add(self, step: int, minute: JobMinute | NodeMinute) -> None:
         for name, column in self._columns.items():
@@ -121,42 +139,12 @@ class _Steps:
         return {name: column.curve() for name, column in self._columns.items()}
 
 
-class JobSteps(_Steps):
-    """One job's curves."""
-
-    JOINS: ClassVar = {
-        "ratio": add,
-        "ratio_low": min,
-        "ratio_high": max,
-        "measured_s": add,
-        "metric": _last,
-        "limit_cores": add,
-        "usage_cores": add,
-    }
-
-
-class NodeSteps(_Steps):
-    """The node's curves."""
-
-    JOINS: ClassVar = dict.fromkeys(
-        (
-            "capacity_cores",
-            "given_cores",
-            "used_cores",
-            "foreign_cores",
-            "memory_bytes",
-            "shadow_cores",
-        ),
-        add,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Curves:
     """What a range of the journal holds."""
 
-    node: NodeSteps
-    jobs: Mapping[str, JobSteps]
+    node: Steps
+    jobs: Mapping[str, Steps]
     changes: tuple[Change, ...]
     changes_left_out: int
     events: tuple[Event, ...]
@@ -170,8 +158,8 @@ def read_curves(path: Path, asked: Range, cancelled: Callable[[], bool]) -> Curv
     """The range. Raises NoJournal, and Cancelled soon after `cancelled` is true."""
     with open_journal(path) as reader:
         wanted = None if asked.jobs is None else frozenset(asked.jobs)
-        node = NodeSteps(asked.points)
-        jobs: dict[str, JobSteps] = {}
+        node = Steps(asked.points, NODE_JOINS)
+        jobs: dict[str, Steps] = {}
         known: set[str] = set()
         back_s, at_s = 0.0, 0.0
         for minute in read_minutes(reader, asked.from_s, asked.to_s, cancelled):
@@ -182,7 +170,7 @@ def read_curves(path: Path, asked: Range, cancelled: Callable[[], bool]) -> Curv
             for name in minute.jobs if wanted is None else wanted & minute.jobs.keys():
                 if name not in jobs:
                     _check(len(jobs) + 1, asked)
-                    jobs[name] = JobSteps(asked.points)
+                    jobs[name] = Steps(asked.points, JOB_JOINS)
                 jobs[name].add(step, minute.jobs[name])
         span = wall_text(asked.from_s), wall_text(asked.to_s)
         changes, changed = reader.changes_within(*span, asked.jobs, CHANGES_MAX)

@@ -7,15 +7,13 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dlsched.estimate.effect import CycleLatency
 from dlsched.model.cycle import CycleReport
-from dlsched.model.spec import Limits
-from dlsched.store.journal.changes import limits_changed
 from dlsched.store.journal.coding import Decoder, OutlineDecoder
 from dlsched.store.journal.minutes import Minute, unpacked
 from dlsched.store.journal.rows import Change, Event
@@ -89,39 +87,29 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """Time of the first cycle kept; 0: none."""
         return self._number("SELECT now_s FROM frames ORDER BY cycle LIMIT 1")
 
-    def cycle(self, number: int) -> CycleReport | None:
-        """That cycle, exactly as written; None when it is not kept or cannot be read."""
-        return next(self.reports(number, number), None)
-
     def reports(self, first: int = 0, last: int = _LAST) -> Iterator[CycleReport]:
         """Every cycle kept from `first` to `last`; a group ends where it cannot be read."""
-        return self._each(first, last, lambda _, decoder: decoder.report())
+        return self._each(first, last, Decoder)
 
     def outlines(self, first: int = 0, last: int = _LAST) -> Iterator[CycleReport]:
         """As `reports`, only with what `OutlineDecoder` keeps, in a third of the time."""
-        yield from self._each(first, last, lambda _, decoder: decoder.report(), OutlineDecoder)
+        return self._each(first, last, OutlineDecoder)
 
     def latencies(self, job: str, first: int, last: int) -> Iterator[CycleLatency]:
         """The requests that the job reported in each of these cycles."""
-        for found in self._each(
-            first, last, lambda _, decoder: decoder.fresh(job), partial(Decoder, job)
-        ):
-            if found is not None:
-                yield CycleLatency(*found)
+        for report in self._each(first, last, partial(OutlineDecoder, job)):
+            for view in report.snapshot.jobs:
+                yield CycleLatency(report.snapshot.now_s, view.progress.fresh)
 
     def _each(
-        self,
-        first: int,
-        last: int,
-        read: Callable[[int, Decoder], Result],
-        decoding: Callable[[], Decoder] = Decoder,
-    ) -> Iterator[Result]:
+        self, first: int, last: int, decoding: Callable[[], Decoder]
+    ) -> Iterator[CycleReport]:
         start = self.whole_before(first)
         while start is not None and start <= last:
             after = self._one("SELECT min(cycle) FROM frames WHERE whole = 1 AND cycle > ?", start)
             end = after[0] if after and after[0] is not None else None
             upto = last if end is None else min(last, end - 1)
-            yield from self._group(start, first, upto, read, decoding)
+            yield from self._group(start, first, upto, decoding(), _whole)
             start = end
 
     def whole_before(self, cycle: int) -> int | None:
@@ -159,7 +147,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
             memories.update(decoder.memories())
             return decoder.report() if cycle == end else None
 
-        rows = list(self._group(start[0], start[0], end, read))
+        rows = list(self._group(start[0], start[0], end, Decoder(), read))
         return rows[-1] if rows else None, memories
 
     def _group(
@@ -167,11 +155,10 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         start: int,
         first: int,
         last: int,
+        decoder: Decoder,
         read: Callable[[int, Decoder], Result],
-        decoding: Callable[[], Decoder] = Decoder,
     ) -> Iterator[Result]:
         """The result of `read` for each row from `first` on."""
-        decoder = decoding()
         cycle = start
         rows = self._all(
             "SELECT cycle, whole, body FROM frames WHERE cycle BETWEEN ? AND ? ORDER BY cycle",
@@ -331,12 +318,10 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         self.problem = self.problem or f"{self.path}: {problem}"
 
 
+def _whole(_cycle: int, decoder: Decoder) -> CycleReport:
+    return decoder.report()
+
+
 def _change(row: tuple[Any, ...]) -> Change:
-    """An older file has fewer columns, a newer one more. An older version did not record what a
-    change of the weight alone was."""
-    change = Change(*row[: len(fields(Change))])
-    if change.changed:
-        return change
-    before = Limits(change.before_cores, change.before_share)
-    after = Limits(change.after_cores, change.after_share)
-    return replace(change, changed=limits_changed(change.kind, before, after))
+    """An older file has fewer columns, a newer one more."""
+    return Change(*row[: len(fields(Change))])

@@ -4,7 +4,6 @@ open file appends reports in transactions, and deletes what exceeds the bounds."
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import threading
 from collections import deque
@@ -28,16 +27,11 @@ from dlsched.store.journal.schema import (
 )
 from dlsched.store.memory import memory_text
 
-log = logging.getLogger(__name__)
-
 RETENTION_CYCLES = 60
 """Cycles between two checks of the bounds."""
 
 KEEP_MINUTE_S = 10.0
 """Time between two writes of the minute that is not over: a crash loses so much of the curves."""
-
-_REFUSALS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
-"""SQLite's errors of a row's values, after which the transaction goes on."""
 
 
 class Store:
@@ -59,8 +53,6 @@ class Store:
         self._since_retention = 0
         self._minutes = Minutes()
         self._minute_kept_s = 0.0
-        self._minute_refused: int | None = None
-        """First cycle of the last minute whose row was refused."""
         self.earlier: CycleReport | None = None
         """The last cycle of the run before; None: there was none."""
 
@@ -151,30 +143,18 @@ class Store:
 
     def _add_to_minute(self, report: CycleReport) -> None:
         """Add the cycle to its minute, and keep what is due of it."""
-        try:
-            done = self._minutes.take(report)
-        except (ArithmeticError, ValueError):  # senseless numbers: no daemon has them
-            return
-        self._keep_minute(done)
+        self._keep_minute(self._minutes.take(report))
         now_s = report.snapshot.now_s
         if not 0.0 <= now_s - self._minute_kept_s < KEEP_MINUTE_S:
             self._keep_minute(self._minutes.current())
             self._minute_kept_s = now_s
 
     def _keep_minute(self, minute: Minute | None) -> None:
-        """Write it, in place of an earlier part of it. A row that SQLite refuses for its values is
-        lost alone, logged once; errors of the file are raised."""
+        """Write it, in place of an earlier part of it."""
         assert self._connection is not None
-        if minute is None:
-            return
-        first = minute.first_cycle
-        try:
-            row = (first, minute.last_cycle, minute.at_s, packed(minute))
+        if minute is not None:
+            row = (minute.first_cycle, minute.last_cycle, minute.at_s, packed(minute))
             self._connection.execute("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?)", row)
-        except (ArithmeticError, TypeError, ValueError, *_REFUSALS) as error:
-            if self._minute_refused != first:
-                self._minute_refused = first
-                log.warning("journal: the minute of cycle %d is not written: %s", first, error)
 
     def _insert(self, table: str, values: tuple[object, ...]) -> None:
         """Insert one row. Lone surrogates in a container's text, which SQLite refuses, are

@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
-Measure = Callable[[], contextlib.AbstractContextManager[Any]]
+try:
+    from dlsched.report import LatencyMiddleware, latency
 
-
-def measure() -> Measure:
-    """What to put around a batch: `with measure()(): ...`, a new context each time."""
-    try:
-        from dlsched.report import latency
-    except ImportError:
-        _say_absent()
-        return contextlib.nullcontext
-    return latency.measure
-
-
-def with_latency(app: Any, path_prefix: str) -> Any:
-    """The ASGI application, its requests under that path measured."""
-    try:
-        from dlsched.report import LatencyMiddleware
-    except ImportError:
-        _say_absent()
-        return app
-    return LatencyMiddleware(app, path_prefix=path_prefix)
-
-
-def _say_absent() -> None:
+    measure = latency.measure
+except ImportError:
     print("dlsched.report is not here: running without reports", file=sys.stderr, flush=True)
+    measure = contextlib.nullcontext  # type: ignore[assignment]
+
+    def LatencyMiddleware(app: Any, **_: Any) -> Any:  # type: ignore[no-redef]  # noqa: N802
+        """The application itself."""
+        return app

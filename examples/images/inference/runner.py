@@ -7,22 +7,20 @@ accuracy every 30 seconds. SIGTERM and SIGINT end it after the batch at hand, wi
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import options
 
 if TYPE_CHECKING:
     from classifier import Predict
     from digits import Digits
-    from reporting import Measure
 
 TELL_EVERY_S = 30.0
 
@@ -50,7 +48,7 @@ class Loop:
 
 def run(
     loop: Loop,
-    measure: Measure,
+    measure: Callable[[], AbstractContextManager[Any]],
     stop: threading.Event,
     most: int | None,
     tell: Callable[[str], None],
@@ -68,22 +66,16 @@ def run(
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options; ends with exit code 2 and one line when one of them is out of bounds."""
-    parser = options.Parser(description=__doc__.splitlines()[0])
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_model(parser)
     parser.add_argument(
         "--batch",
-        type=options.whole(1, 4096),
+        type=int,
         default=os.environ.get("BATCH", "64"),
         help="images in a batch (environment: BATCH; default 64)",
     )
-    parser.add_argument("--batches", type=options.whole(1, 10**9), help="end after so many")
-    parser.add_argument(
-        "--calibrate",
-        type=options.seconds,
-        metavar="SECONDS",
-        help="measure for so long what a batch costs, print it as a line of JSON, and end",
-    )
+    parser.add_argument("--batches", type=int, help="end after so many")
     return parser.parse_args(arguments)
 
 
@@ -99,21 +91,13 @@ def main() -> None:
     import digits
     import reporting
 
-    try:
-        predict = classifier.open_model(chosen.model, chosen.threads)
-    except ValueError as error:
-        sys.exit(f"runner: {error}")
+    predict = classifier.open_model(chosen.model, chosen.threads)
     loop = Loop(predict, digits.load(), chosen.batch)
-    if chosen.calibrate is not None:
-        cost = classifier.measure_cost(loop.step, chosen.calibrate)
-        about = {"model": chosen.model, "batch": chosen.batch, "threads": chosen.threads}
-        print(json.dumps(about | asdict(cost)), flush=True)
-        return
 
     def tell(text: str) -> None:
         print(f"{chosen.model}: {text}", file=sys.stderr, flush=True)
 
-    run(loop, reporting.measure(), stop, chosen.batches, tell)
+    run(loop, reporting.measure, stop, chosen.batches, tell)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import options
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options; ends with exit code 2 and one line when one of them is out of bounds."""
-    parser = options.Parser(description=__doc__.splitlines()[0])
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_model(parser)
     parser.add_argument(
         "--host",
@@ -25,7 +25,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--port",
-        type=options.whole(1, 65535),
+        type=int,
         default=os.environ.get("PORT", "8080"),
         help="port to listen on (environment: PORT; default 8080)",
     )
@@ -37,8 +37,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--queue",
-        type=options.whole(1, 10_000),
-        default="256",
+        type=int,
+        default=256,
         help="requests that may wait; more are refused with 503 (default 256)",
     )
     return parser.parse_args(arguments)
@@ -58,13 +58,10 @@ def main() -> None:
     import service
     import uvicorn
 
-    try:
-        predict = classifier.open_model(chosen.model, chosen.threads)
-    except ValueError as error:
-        sys.exit(f"serve: {error}")
+    predict = classifier.open_model(chosen.model, chosen.threads)
     app = service.build_app(predict, digits.load(), chosen.queue)
     uvicorn.run(
-        reporting.with_latency(app, path_prefix="/predict"),
+        reporting.LatencyMiddleware(app, path_prefix="/predict"),
         host=chosen.host,
         port=chosen.port,
         uds=chosen.uds,

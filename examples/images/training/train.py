@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import options
-
 CHECKPOINTS = Path("/ckpt")
 SHIFT = 2
 THREADS = 2
@@ -51,24 +49,21 @@ DEFAULTS = {
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options; ends with exit code 2 and one line when one of them is out of bounds."""
-    parser = options.Parser(prog="train.py", description=__doc__.splitlines()[0])
+    """The options, a model's own defaults among them."""
+    parser = argparse.ArgumentParser(prog="train.py", description=__doc__.splitlines()[0])
     known = sorted(DEFAULTS)
     parser.add_argument("--model", choices=known, default="cnn", help="network (default cnn)")
-    whole, positive = options.whole, options.positive
-    parser.add_argument("--steps", type=whole(1, 10**9), help="steps in all")
+    parser.add_argument("--steps", type=int, help="steps in all")
     parser.add_argument(
-        "--evaluate-every", type=whole(1, 10**9), dest="every", help="steps between evaluations"
+        "--evaluate-every", type=int, dest="every", help="steps between evaluations"
     )
-    parser.add_argument("--batch", type=whole(1, 4096), help="images a step")
-    parser.add_argument("--lr", type=positive(10), dest="rate", help="learning rate of Adam")
-    parser.add_argument("--width", type=whole(1, 4096), help="channels, or units of a layer")
-    parser.add_argument(
-        "--seed", type=whole(0, 2**31 - 1), default=1, help="of weights and batches (default 1)"
-    )
+    parser.add_argument("--batch", type=int, help="images a step")
+    parser.add_argument("--lr", type=float, dest="rate", help="learning rate of Adam")
+    parser.add_argument("--width", type=int, help="channels, or units of a layer")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
     parser.add_argument(
         "--threads",
-        type=whole(1, 256),
+        type=int,
         help="torch's threads (default: as many as suit what dlsched allots, up to 2)",
     )
     parser.add_argument(
@@ -79,7 +74,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--checkpoint-every",
-        type=whole(1, 10**9),
+        type=int,
         metavar="EVALUATIONS",
         default=4,
         help="evaluations between checkpoints (default 4)",
@@ -226,13 +221,11 @@ def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
     import reporting
     import torch
 
-    progress = reporting.progress()
+    progress = reporting.Progress()
     # The reporter never goes beyond the number that torch had when it was first asked.
     torch.set_num_threads(chosen.threads or THREADS)
-    fit = reporting.fitter() if chosen.threads is None else lambda: None
-    pace = reporting.pacer()
-
-    wanted, saved_at = reporting.saving(), -1
+    fit = reporting.fit_to_allotment if chosen.threads is None else lambda: None
+    wanted, saved_at = reporting.checkpoint_wanted, -1
 
     def save() -> None:
         nonlocal saved_at
@@ -257,7 +250,7 @@ def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
         answered = is_wanted
         fit()
         training.advance()
-        pace()
+        reporting.pace()
         last = training.step == chosen.steps
         if training.step % chosen.every == 0 or last:
             measured = training.evaluate()

@@ -24,8 +24,6 @@ from tests.texts import same_text
 
 Labels = frozenset[tuple[str, str]]
 
-CONNECTIONS = {"/run/dlsched/status.sock": 2}
-
 
 def totals_of(report: CycleReport) -> Totals:
     loop = LoopTotals()
@@ -35,7 +33,7 @@ def totals_of(report: CycleReport) -> Totals:
 
 
 def text_of(report: CycleReport, cluster: ClusterStatus | None = None) -> str:
-    return MetricsPage().render(totals_of(report), CONNECTIONS, lambda: cluster).decode()
+    return MetricsPage().render(totals_of(report), lambda: cluster).decode()
 
 
 def samples(
@@ -107,7 +105,7 @@ def test_an_unreadable_status_of_a_cluster_costs_no_other_metric() -> None:
     def unreadable() -> ClusterStatus | None:
         raise UnreadableStatus("cluster.json: not the status of a cluster")
 
-    page = MetricsPage().render(totals_of(example_report()), CONNECTIONS, unreadable)
+    page = MetricsPage().render(totals_of(example_report()), unreadable)
     assert b"dlsched_node_capacity_cores" in page
     assert b"dlsched_cluster_" not in page
 
@@ -176,11 +174,7 @@ def test_a_cycle_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     original = page.node_status
     monkeypatch.setattr(page, "node_status", lambda one: statuses.append(one) or original(one))
     shown, first, second = MetricsPage(), totals_of(example_report()), totals_of(example_report())
-    assert shown.kept(first) is None
-    pages = [shown.render(first, CONNECTIONS) for _ in range(3)]
-    assert shown.kept(first) == pages[0] == pages[2]
+    assert shown.render(first) is shown.render(first)
     assert len(statuses) == 1
-    assert shown.kept(second) is None
-    shown.render(second, CONNECTIONS)
+    shown.render(second)
     assert len(statuses) == 2
-    assert shown.kept(first) is None, "one cycle is kept, no more"

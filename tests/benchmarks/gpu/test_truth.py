@@ -9,51 +9,26 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.gpu import truth
+from benchmarks.gpu.jobs import die_with_parent
 from benchmarks.gpu.truth import (
-    ANSWER_BYTES,
-    ERRORS_BYTES,
-    Part,
+    Asked,
+    Tell,
     differences,
     flat,
-    judge,
     outcome_of,
     percentiles,
     summary,
     wrong_of,
 )
 from benchmarks.places import ROOT
-
-
-@pytest.mark.parametrize(
-    ("answer", "code", "cut", "state", "reason"),
-    [
-        (b'{"a": 1}\n{"b": [1.5]}\n', 0, "", "ran", ""),
-        (b'{"a": 1}\nhello\n', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n{"b": NaN}', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n{"b": 1e999}', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n[1]', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n' + b"[" * 100_000, 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n\xff', 0, "", "nonsense", "line 2: "),
-        (b'{"a": 1}\n{"not_run": "no GPU"}\n', 0, "", "not run", "no GPU"),
-        (b'{"a": 1}\n{"b"', 128 + 9, "", "killed", "ended by SIGKILL"),
-        (b'{"a": 1}\n{"b"', 1, "", "failed", "exit code 1"),
-        (b'{"a": 1}\n{"b"', 0, "timed out", "timed out", "its time limit was reached"),
-        (b'{"a": 1}\n{"b"', 0, "nonsense", "nonsense", "answered more than 1048576 bytes"),
-        (b'{"a": 1}\n', -9, "", "killed", "its processes could not be ended"),
-    ],
-)
-def test_an_answer_is_judged_and_its_sound_lines_are_kept(
-    answer: bytes, code: int, cut: str, state: str, reason: str
-) -> None:
-    outcome = judge(answer, code, cut)
-    assert (outcome["state"], outcome["reason"][: len(reason)]) == (state, reason)
-    assert outcome["figures"] == ({"a": 1, "b": [1.5]} if state == "ran" else {"a": 1})
+from tests.waiting import until
 
 
 @pytest.mark.timed
@@ -62,12 +37,12 @@ def test_a_part_gets_what_is_left_of_the_time_and_none_begins_without(
 ) -> None:
     limits = []
 
-    def run(command: object, limit_s: float) -> dict[str, Any]:
+    def run(part: object, asked: object, limit_s: float) -> dict[str, Any]:
         limits.append(limit_s)
         return outcome_of("ran", "", {"a": 1})
 
     monkeypatch.setattr(truth, "run", run)
-    long = ("long", 1e6, ())
+    long = ("long", 1e6, well)
     result = truth.measure([long, long], tmp_path / "new" / "r.json", {}, deadline_s=50.0)
     assert [limit <= 50.0 for limit in limits] == [True, True]
     assert result["ended"]
@@ -108,7 +83,7 @@ def test_only_the_standard_library_torch_pynvml_and_the_reporter_are_imported() 
                 assert top in sys.stdlib_module_names, (file, name)
             else:
                 assert top in {*sys.stdlib_module_names, "torch", "pynvml", "psutil"}, (file, name)
-    assert {"job.py", "places.py", "keeper.py"} <= {one.name for one in done}
+    assert {"job.py", "places.py", "jobs.py"} <= {one.name for one in done}
 
 
 GPU: dict[str, Any] = {
@@ -162,61 +137,60 @@ def test_figures_are_shown_by_their_whole_names() -> None:
     assert summary(parts) == "1 of 2 parts ran; failed: two"
 
 
-WELL = """echo '{"a": 1}'"""
 LONG_S = 60.0
 """Never reached."""
 
 
-def shell(name: str, text: str, limit_s: float = LONG_S) -> Part:
-    return name, limit_s, ("sh", "-c", text)
+def well(_: Asked, tell: Tell) -> None:
+    tell(a=1)
+
+
+def fails(_: Asked, tell: Tell) -> None:
+    tell(a=1)
+    raise RuntimeError("why")
+
+
+def infinite(_: Asked, tell: Tell) -> None:
+    tell(a=float("inf"))
+
+
+def dies(_: Asked, tell: Tell) -> None:
+    tell(a=1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs(_: Asked, tell: Tell) -> None:
+    """Says the PIDs of itself and of a child that has left the session."""
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=die_with_parent)  # noqa: PLW1509
+    tell(pids=[os.getpid(), child.pid])
+    if pipe := os.environ.get("PIDS"):
+        Path(pipe).write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(600)
 
 
 @pytest.mark.process
 @pytest.mark.long
 def test_bad_parts_cost_nothing_but_their_own_figures(tmp_path: Path) -> None:
-    parts = [
-        shell("killed", f"{WELL}; kill -9 $$"),
-        shell("hangs", "trap '' TERM; while :; do sleep 60; done", limit_s=0.3),
-        shell("text", f"{WELL}; echo hello"),
-        shell("infinite", """echo '{"a": Infinity}'"""),
-        shell("floods", "exec yes"),
-        shell("complains", "yes | head -c 1000000 >&2; exit 1"),
-        shell("fails", f"{WELL}; echo first >&2; echo why >&2; exit 3"),
-        ("absent", LONG_S, ("/no/such/program",)),
-        shell("well", WELL),
-    ]
-    truth.measure(parts, tmp_path / "r.json", {})
+    parts = [(part.__name__, LONG_S, part) for part in (dies, infinite, fails, well)]
+    truth.measure([*parts, ("hangs", 3.0, hangs)], tmp_path / "r.json", {})
     told = json.loads((tmp_path / "r.json").read_text())["parts"]
     assert {name: part["state"] for name, part in told.items()} == {
-        "killed": "killed", "hangs": "timed out", "text": "nonsense",
-        "infinite": "nonsense", "floods": "nonsense", "complains": "failed",
-        "fails": "failed", "absent": "failed", "well": "ran",
+        "dies": "killed", "infinite": "failed", "fails": "failed", "well": "ran",
+        "hangs": "timed out",
     }  # fmt: skip
-    assert told["fails"]["reason"] == "why"
-    assert told["killed"]["figures"] == told["well"]["figures"] == {"a": 1}
-    assert len(told["complains"]["errors"]) == ERRORS_BYTES
-    assert told["floods"]["reason"] == f"answered more than {ANSWER_BYTES} bytes"
+    assert told["dies"]["figures"] == told["fails"]["figures"] == told["well"]["figures"]
+    assert told["fails"]["reason"] == "RuntimeError: why"
+    assert "in fails" in told["fails"]["errors"]
+    for pid in told["hangs"]["figures"].get("pids", []):
+        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "the end of all that it started")
 
 
-# Says the PIDs of itself and of a child that has left the session, then hangs.
-HANGS = """
-import os, subprocess, sys, time
-child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-with open(sys.argv[1], "w") as pipe:
-    pipe.write(f"{os.getpid()} {child.pid}")
-time.sleep(600)
-"""
 SCRIPT = """
 import sys
 from pathlib import Path
 from benchmarks.gpu import truth
-hangs = (sys.executable, "-c", sys.argv[3], sys.argv[2])
-parts = [
-    ("machine", 60.0, ("echo", '{"b": 1}')),
-    ("well", 60.0, ("echo", '{"a": 1}')),
-    ("hangs", 600.0, hangs),
-    ("last", 60.0, ("echo", '{"a": 1}')),
-]
+from tests.benchmarks.gpu.test_truth import hangs, well
+parts = [("machine", 60.0, well), ("well", 60.0, well), ("hangs", 600.0, hangs), ("last", 60, well)]
 truth.stop_on_signals()
 truth.measure(parts, Path(sys.argv[1]), {})
 """
@@ -229,8 +203,12 @@ def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
 ) -> None:
     pipe, output = tmp_path / "pids", tmp_path / "r.json"
     os.mkfifo(pipe)
-    words = [sys.executable, "-c", SCRIPT, str(output), str(pipe), HANGS]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) as script:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(output)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PIDS": str(pipe)},
+    ) as script:
         pids = [int(pid) for pid in pipe.read_text().split()]
         handles = [os.pidfd_open(pid) for pid in pids]
         script.send_signal(number)
@@ -240,22 +218,12 @@ def test_the_end_of_the_script_keeps_finished_parts_and_leaves_no_process(
         os.close(handle)
     result = json.loads(output.read_text())
     told = result["parts"]
-    assert (result["machine"], result["ended"]) == ({"b": 1}, False)
+    assert (result["machine"], result["ended"]) == ({"a": 1}, False)
     assert (told["well"]["state"], told["well"]["figures"]) == ("ran", {"a": 1})
     by_signal = "the script was asked to end"
     reason = by_signal if number == signal.SIGTERM else "the script ended while it ran"
     assert (told["hangs"]["state"], told["hangs"]["reason"]) == ("killed", reason)
     assert told["last"]["reason"] == "its turn did not come"
-
-
-@pytest.mark.process
-def test_what_a_part_has_left_running_is_killed_with_it() -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bystander:
-        left = shell("leaves", """setsid sleep 600 & echo "{\\"a\\": $!}" """)
-        pid = truth.run(left[2], LONG_S)["figures"]["a"]
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-        assert bystander.poll() is None
 
 
 # Lets through what a bare machine has; without torch and pynvml.

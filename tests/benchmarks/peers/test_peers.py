@@ -11,7 +11,6 @@ from benchmarks.peers import oracle
 from benchmarks.peers.las import LasParameters, LasPolicy
 from benchmarks.peers.parties import PartiesMemory
 from benchmarks.peers.proportional import ProportionalMemory
-from benchmarks.peers.vpa import VpaMemory, bucket_of
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
@@ -24,7 +23,6 @@ from dlsched.model.state import (
     Reached,
     Snapshot,
     Tiers,
-    Usage,
 )
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
@@ -157,34 +155,11 @@ def test_nothing_measured_changes_nothing_and_the_first_ceiling_is_a_fair_share(
     assert [one.cpu_cores for one in limits] == [cores, cores]
 
 
-VPA = "benchmarks.peers.vpa:VpaPolicy"
-
-
-def test_a_ceiling_is_what_was_mostly_used_and_a_margin_whatever_the_target() -> None:
-    policy, memory = load(VPA), None
-    for second in range(20):
-        seen = snapshot(service("a", 5.0, used=1.0), service("b", 0.1, used=0.2), now_s=second)
-        decision = policy.decide(seen, memory)
-        memory = decision.memory
-    assert decision.limits["a"].cpu_cores == pytest.approx(1.15, rel=0.06)
-    assert decision.limits["b"].cpu_cores == pytest.approx(0.23, rel=0.06)
-
-
-def test_old_samples_fade() -> None:
-    policy = load(VPA)
-    memory = VpaMemory((("a", ((bucket_of(2.0), 20.0),)),), 0.0)
-    soon = policy.decide(snapshot(service("a", 1.0, used=0.5), now_s=1.0), memory)
-    late = policy.decide(snapshot(service("a", 1.0, used=0.5), now_s=600.0), memory)
-    assert soon.limits["a"].cpu_cores == pytest.approx(2.3, rel=0.06)
-    assert late.limits["a"].cpu_cores == pytest.approx(0.575, rel=0.06)
-
-
 def service(
     name: str,
     late: float | None,
     *,
     cores: float | None = None,
-    used: float | None = None,
     quantile: float | None = None,
 ) -> JobView:
     """A service whose requests took so many times its target of 0.1 s; None: none came yet."""
@@ -193,7 +168,6 @@ def service(
         spec=JobSpec(name, ContainerSpec("model"), target=LatencyTarget(0.1, quantile)),
         state=JobState.RUNNING,
         actual=Limits(cores),
-        usage=Usage(cpu_cores=used),
         progress=Progress(window=from_latencies(latencies_s)),
     )
 

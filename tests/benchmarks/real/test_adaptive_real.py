@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.judge import Judged
+from benchmarks.real import kept
 from benchmarks.real.adaptive_real import (
     POLICIES,
     Asked,
@@ -89,6 +90,17 @@ def test_the_table_has_the_median_the_worst_seed_and_all_that_got_worse():
     assert line["of the clairvoyant's"] == "0.88 / 0.88"
 
 
+def test_what_is_kept_is_found_again_whatever_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
+    for demand in (0.7, 1.4):
+        folder = kept.folder_of(demand, 1, "adaptive?mode=slo")
+        folder.mkdir(parents=True)
+        KeptServices(folder, demand, 1, "adaptive?mode=slo", 1, {"a": 1.0}, 15.0).write()
+    assert [one.demand for one in kept.load_services()] == [0.7, 1.4]
+
+
 class Kept(KeptServices):
     """A run whose requests all took so long."""
 
@@ -105,7 +117,7 @@ class Kept(KeptServices):
     ("took_s", "before", "worse"), [(1.2, 1.1, 1), (1.2, 1.3, 0), (0.9, 0.8, 0)]
 )
 def test_worse_is_slower_than_the_target_and_than_before(took_s, before, worse):
-    kept = Kept(Path(), 1, "adaptive", 1, {"a": 1.0, "took": took_s}, 15.0)
+    one = Kept(Path(), 0.7, 1, "adaptive", 1, {"a": 1.0, "took": took_s}, 15.0)
     plain = [Judged("a", 1.0, before, 100, 11)]
-    row = row_of(kept, 0.7, Asked(2.0, {"a": 0.5}, 0.0), plain)
+    row = row_of(one, 0.7, Asked(2.0, {"a": 0.5}, 0.0), plain)
     assert (row["worse_slo"], row["satisfied_slo"]) == (worse, int(took_s <= 1.0))

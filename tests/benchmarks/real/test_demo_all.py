@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.real import comparison, http_services
 from benchmarks.real.comparison import Plan, draw, run_policy, spec_text, targets_at
-from benchmarks.real.demo_all import TRAFFIC, traffic_cost, traffic_table
-from benchmarks.real.http_services import Measured, harmed, headlines, real_table
+from benchmarks.real.demo_all import TRAFFIC
+from benchmarks.real.http_services import Measured, beside_table, harmed, headlines, real_table
 from dlsched.config.job import parse_spec
 from dlsched.model.errors import DaemonUnavailable
 from dlsched.model.spec import LatencyTarget
@@ -24,44 +24,6 @@ def test_the_job_files_are_valid():
         spec = parse_spec(spec_text(job, 0.0421), "job.yaml")
         assert spec.target == LatencyTarget(0.0421)
         assert spec.name == job.name
-
-
-PLAIN = [
-    Measured(
-        "real traffic",
-        "none",
-        1,
-        one.name,
-        1000 * one.target_s,
-        912,
-        0,
-        9.0,
-        21.0,
-        0,
-        0.0,
-        64.2,
-    )
-    for one in TRAFFIC.services
-]
-OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
-
-
-def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
-    text = traffic_cost([*PLAIN, *OWN])
-    assert "10 % + 2 ms: none of 6" in text
-    assert "64.2 s and 61 s" in text
-    assert "updates a minute: 0 and 3" in text
-
-
-def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
-    slow = replace(OWN[0], mean_ms=12.1)
-    lost = replace(OWN[1], requests=0, failed=912, mean_ms=None, p95_ms=None)
-    found = [*PLAIN, slow, lost, *OWN[2:]]
-    text = traffic_cost(found)
-    assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
-    assert "requests that failed: 912" in text
-    line = traffic_table(found)[1]
-    assert (line["requests"], line["p95, none"], line["p95, adaptive"]) == ("912 / 0", 21.0, None)
 
 
 ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0)
@@ -76,8 +38,17 @@ def test_harm_is_more_than_a_tenth_and_two_milliseconds() -> None:
 
 
 def test_a_service_that_answers_nothing_is_harmed() -> None:
-    mine = [ROW, replace(ROW, policy="adaptive", mean_ms=None, p95_ms=None)]
-    assert len(harmed(real_table(mine))) == 2
+    mine = [ROW, replace(ROW, policy="adaptive", failed=9, mean_ms=None, p95_ms=None)]
+    (line,) = real_table(mine)
+    assert len(harmed([line])) == 2
+    assert line["failed"] == 9
+
+
+def test_what_it_cost_the_trainings_is_told() -> None:
+    plain = replace(ROW, trainings_core_s=64.2)
+    own = replace(ROW, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0)
+    (line,) = beside_table([plain, own])
+    assert (line["of plain Docker's"], line["updates a minute"]) == (0.95, 3.0)
 
 
 def test_runs_count_in_their_median() -> None:

@@ -185,7 +185,6 @@ def test_runs_are_kept_judged_and_not_run_again(home: Path, capsys: pytest.Captu
     saved = json.loads((home / "results" / "training-real.json").read_text())
     metrics = {row["metric"] for row in saved["rows"] if row["policy"] == "tradl-often"}
     assert {"tier1_best_s", "tier1_mean_s", "jct_best_s", "jct_mean_s", "makespan_s"} <= metrics
-    assert (home / "results" / "training-pair.png").stat().st_size > 10_000
 
     assert "of 2" in capsys.readouterr().out, "both were run"
     training.run_missing(policies, [1])

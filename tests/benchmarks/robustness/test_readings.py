@@ -23,12 +23,12 @@ def test_a_reader_that_adds_one_is_wrong() -> None:
 
 
 def test_a_reader_that_refuses_all_is_found() -> None:
-    draw = READERS["sidecar lines"].draw
+    draw = READERS["gauge pages"].draw
     refusing = Reader(draw, lambda drawn: ["no" for _ in drawn.parts])
-    classes, _ = tried("sidecar lines", refusing, 1, range(50))
+    classes, _ = tried("gauge pages", refusing, 1, range(50))
     assert classes["refused, readable"] > 25 and not classes["WRONG"]
     silent = Reader(draw, lambda drawn: ["" for _ in drawn.parts])
-    assert tried("sidecar lines", silent, 1, range(50))[0]["WRONG"] == 50
+    assert tried("gauge pages", silent, 1, range(50))[0]["WRONG"] == 50
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -60,7 +60,7 @@ def test_a_part_is_printed_and_not_saved(
     monkeypatch.setattr(adaptive_inference, "compare_all", lambda *_: [ROW])
     monkeypatch.setattr(results, "save", lambda *_, **__: pytest.fail("it was saved"))
     assert adaptive_inference.main(["--seeds", "1"]) == 0
-    assert "| demand 0.7 | 10 | 0.2 |" in capsys.readouterr().out
+    assert "| demand 0.7 | 0.20 |" in capsys.readouterr().out
 
 
 def service(name: str, cores: float, arrives_s: float = 0.0, **more: object) -> SimulatedJob:

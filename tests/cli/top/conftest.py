@@ -102,11 +102,9 @@ def play(daemon: FakeSource, folders: Path) -> Play:
     """Runs top, shown these views, in a terminal of that size."""
 
     @asynccontextmanager
-    async def run(
-        *views: View, size: tuple[int, int] = (110, 30), of_cluster: bool = False
-    ) -> AsyncIterator[Shown]:
+    async def run(*views: View, size: tuple[int, int] = (110, 30)) -> AsyncIterator[Shown]:
         feed = GivenFeed(folders / "run", *views)
-        app = Top(feed, of_cluster=of_cluster)
+        app = Top(feed)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             yield Shown(app, feed, pilot)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.text import Text
-from textual.widgets import Input
 
 from dlsched.api.client import Daemon
 from dlsched.cli.top import app as app_module
-from dlsched.cli.top.command import _of_cluster
 from dlsched.cli.top.texts import NOTES_MAX
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import Refused
 from dlsched.model.state import JobState
-from tests.cli.top.conftest import Play, Shown, view_of
-from tests.cluster_status import example
-from tests.status_source import FakeSource, example_report, gpu_report, job, report_of
+from tests.cli.top.conftest import Play, view_of
+from tests.status_source import FakeSource, example_report, job, report_of
 
 pytestmark = [pytest.mark.timed, pytest.mark.anyio]
 
@@ -81,30 +76,6 @@ async def test_of_200_jobs_the_selected_one_is_on_the_screen(play: Play) -> None
         assert len(top.names) == rows
 
 
-@pytest.mark.long
-async def test_a_filter_shows_names_and_states_that_have_its_text(play: Play) -> None:
-    async def types(top: Shown, text: str, end: str) -> None:
-        await top.press("slash")
-        # A key typed before the focus has moved is another's.
-        await top.until(lambda: isinstance(top.app.focused, Input))
-        await top.press(*text)
-        await top.press(end)
-        await top.until(lambda: top.app.focused is top.app.table)
-
-    async with play(EXAMPLE) as top:
-        await types(top, "DIGITS", "enter")
-        digits = ["digits-mobilenet", "digits-resnet", "digits-vgg"]
-        await top.becomes(lambda: sorted(top.names), digits)
-        await top.shows("3 of 8 jobs with 'DIGITS' (Esc: all) | worst first")
-        await types(top, "x", "enter")
-        await top.shows("no job has 'DIGITSx' in its name or state")
-        await top.press("escape")
-        await types(top, "waiting", "enter")
-        await top.becomes(lambda: top.names, ["queued"])
-        await types(top, "", "escape")
-        await top.becomes(lambda: len(top.names), 8)
-
-
 async def test_s_sorts_by_target_name_and_cpu(play: Play) -> None:
     *others, last = map(job, "bac")
     busy = replace(last, usage=replace(last.usage, cpu_cores=2.0))
@@ -114,30 +85,6 @@ async def test_s_sorts_by_target_name_and_cpu(play: Play) -> None:
             await top.shows(f"3 jobs | {order} | 11:02:03 UTC")
             await top.press("s")
         await top.shows("3 jobs | worst first")
-
-
-async def test_g_shows_and_hides_the_gpus(play: Play) -> None:
-    async with play(view_of(gpu_report()), size=(120, 40)) as top:
-        assert not any("GPU MEMORY" in line for line in top.lines)
-        await top.press("g")
-        await top.shows("GPU    SHARE   USED  GPU MEMORY")
-        top.give(view_of(jobs_report("a")))
-        await top.shows("this node has no GPUs")
-        await top.press("g")
-        await top.until(lambda: not any("GPU" in line for line in top.lines[:-1]))
-
-
-async def test_paused_nothing_moves_and_then_the_last_is_shown(play: Play) -> None:
-    async with play(view_of(jobs_report("a"))) as top:
-        await top.press("p")
-        await top.shows("PAUSED (p: go on)")
-        top.give(view_of(jobs_report("b")))
-        top.give(view_of(jobs_report("c")))
-        await top.pause()
-        assert top.names == ["a"]
-        await top.press("p")
-        await top.becomes(lambda: top.names, ["c"])
-        await top.until(lambda: not any("PAUSED" in line for line in top.lines))
 
 
 async def test_no_news_is_said_with_its_reason_and_the_old_is_kept(
@@ -158,7 +105,7 @@ async def test_no_news_is_said_with_its_reason_and_the_old_is_kept(
 async def test_before_the_first_cycle_it_waits(play: Play) -> None:
     async with play() as top:
         await top.shows("waiting for the daemon's first cycle")
-        await top.press("s", "g", "w", "l", "down", "p", "p")
+        await top.press("s", "g", "q", "w", "l", "down")
         top.feed.problem = "gone\x1b[2J"
         await top.shows("no news for ")
         await top.shows("s; gone")
@@ -177,46 +124,6 @@ async def test_the_whole_page_and_the_help_open_and_close(play: Play) -> None:
         await top.shows("Nothing is changed from here")
         await top.press("q")
         await top.shows("8 jobs | worst first")
-
-
-@pytest.mark.long
-async def test_n_shows_the_cluster_on_a_manager(play: Play, daemon: FakeSource) -> None:
-    status = example()
-    hostile = tuple(replace(one, why=HOSTILE) for one in status.jobs)
-    daemon.cluster_status = replace(status, alarms=(HOSTILE,), jobs=hostile)
-    async with play(view_of(jobs_report("a")), of_cluster=True) as top:
-        await top.keys_show(lambda line: "n Nodes" in line)
-        await top.press("n")
-        await top.shows("4 nodes, 1 job, 1 waiting; policy adaptive")
-        assert not ESCAPES & set("".join(top.lines))
-        daemon.cluster_status = None
-        await top.press("q")
-        await top.shows("1 job | worst first")
-        await top.press("n")
-        await top.shows("no controller of a cluster has run on this host")
-
-
-async def test_without_a_cluster_n_does_nothing(play: Play, daemon: FakeSource) -> None:
-    daemon.cluster_status = example()
-    async with play(view_of(jobs_report("a"))) as top:
-        await top.keys_show(lambda line: "Quit" in line and "Nodes" not in line)
-        await top.press("n")
-        await top.pause()
-        assert len(top.app.screen_stack) == 1
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_the_command_learns_of_the_cluster(
-    daemon: FakeSource, folders: Path, monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
-    daemon.cluster_status = example() if known else None
-    assert _of_cluster(Daemon(folders / "run")) is known
-
-    def refuse(self: Daemon) -> None:
-        raise Refused(503, "cluster.json: not the status of a cluster")
-
-    monkeypatch.setattr(Daemon, "cluster", refuse)
-    assert not _of_cluster(Daemon(folders / "run")), "it is unreadable"
 
 
 class Log:
@@ -273,7 +180,6 @@ async def test_no_key_changes_anything(play: Play, daemon: FakeSource) -> None:
         for opener in ("w", "l", "question_mark"):
             await top.press(opener, *"kxdrS", "enter", "delete", "escape")
         await top.press(*"abcdefghijkmnoprstuvxyz", *"ADKRSX", "tab", "delete", "ctrl+d", "f5")
-        await top.press("slash", *"stop", "enter")
         await top.pause()
     assert {one[0] for one in daemon.asked} <= {"changes", "logs"}
 
@@ -289,11 +195,8 @@ async def test_a_low_terminal_is_for_the_jobs(play: Play) -> None:
 @pytest.mark.parametrize("width", [30, 60, 80, 100, 140, 200])
 async def test_each_width_shows_names_targets_and_how_to_leave(play: Play, width: int) -> None:
     async with play(EXAMPLE, size=(width, 50)) as top:
-        for _ in range(2):
-            await top.becomes(lambda: len(top.names), 8)
-            assert max(map(len, top.lines)) <= width
-            await top.press("g")
-            await top.pause()
+        await top.becomes(lambda: len(top.names), 8)
+        assert max(map(len, top.lines)) <= width
         if width >= 60:
             await top.shows("81.7 ms / 50 ms  LATE +63%")
             await top.keys_show(lambda line: line.endswith("q Quit"))  # so all keys are there
@@ -306,12 +209,6 @@ async def test_many_alarms_leave_room_for_jobs(play: Play) -> None:
         await top.until(lambda: len(top.names) >= 8)
 
 
-@pytest.mark.parametrize("columns", [60, 66, 74, 75])
-async def test_on_a_manager_the_key_that_leaves_has_room_too(play: Play, columns: int) -> None:
-    async with play(EXAMPLE, size=(columns, 24), of_cluster=True) as top:
-        await top.keys_show(lambda line: "q Quit" in line and ("n Nodes" in line) is (columns > 60))
-
-
 async def test_the_newest_of_why_is_shown_and_few_jobs_leave_it_the_room(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,20 +217,3 @@ async def test_the_newest_of_why_is_shown_and_few_jobs_leave_it_the_room(
     async with play(view_of(jobs_report("digits-resnet")), size=(80, 20)) as top:
         await top.shows("change 59")
         await top.becomes(lambda: top.app.table.size.height, 2)  # the header and the only job
-
-
-async def test_news_that_comes_while_the_widgets_are_taken_away_is_no_failure(play: Play) -> None:
-    async with play(EXAMPLE) as top:
-        await top.app.query("#node, #news").remove()
-        top.give(EXAMPLE)
-        await top.pause()
-
-
-async def test_what_comes_as_the_program_ends_is_dropped(play: Play) -> None:
-    async with play() as top:
-        app = top.app
-    for one in (app, app.why):
-        one._closing = one._closed = False  # as a thread saw it just before
-    with ThreadPoolExecutor() as thread:
-        thread.submit(app._hand_over, EXAMPLE).result()
-        thread.submit(app.why._run, lambda _width: Text("late"), 20).result()

@@ -23,11 +23,11 @@ def point(now_s: float, ratios: Mapping[str, float | None]) -> CyclePoint:
     return CyclePoint(1, int(now_s), "", now_s, 4.0, 1.0, 1.0, None, jobs, None)
 
 
-def of(*points: tuple[float, Mapping[str, float | None]], runs: str = "111") -> Curves:
+def of(*points: tuple[float, Mapping[str, float | None]]) -> Curves:
     """The curves of cycles at these times, with these ratios."""
     curves = Curves()
-    for run, (now_s, ratios) in zip(runs.ljust(len(points), "1"), points, strict=False):
-        curves.add(run, point(now_s, ratios))
+    for now_s, ratios in points:
+        curves.add(point(now_s, ratios))
     return curves
 
 
@@ -54,13 +54,9 @@ def test_jobs_that_are_gone_are_forgotten() -> None:
     assert of((0.0, {"a": 9.0}), (1.0, {"b": 1.0}), (2.0, {"a": 1.0})).means() == {"a": 1.0}
 
 
-def test_a_daemon_started_again_goes_on_and_a_cycle_sent_twice_counts_once() -> None:
+def test_a_cycle_sent_twice_counts_once() -> None:
     points = ((10.0, {"a": 2.0}), (10.0, {"a": 2.0}), (11.0, {"a": 1.0}))
-    assert of(*points, runs="112").means() == {"a": 1.5}
-
-
-def test_a_host_started_again_begins_anew_as_its_clock_does() -> None:
-    assert of((1000.0, {"a": 2.0}), (3.0, {"a": 1.0}), runs="12").means() == {"a": 1.0}
+    assert of(*points).means() == {"a": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +75,7 @@ def test_the_worst_are_first_by_their_mean_and_equal_ones_stay() -> None:
         job("fails", state=JobState.FAILED),
     )
     means = {"met": 0.5, "met-too": 0.5, "late": 1.2, "later": 3.0, "band": 1.05}
-    assert [one.name for one in ordered(view_of(report, means), "worst first", "")] == [
+    assert [one.name for one in ordered(view_of(report, means), "worst first")] == [
         *("fails", "later", "late", "waits", "band", "no-mean", "met", "met-too", "free")
     ]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from dlsched.cli.top import app as app_module
 from tests.cli.top.conftest import Play, view_of
 from tests.cli.top.looks import looks
-from tests.cluster_status import example
 from tests.status_source import FakeSource, example_report, foretold, gpu_report, report_of
 
 pytestmark = [pytest.mark.timed, pytest.mark.anyio]
@@ -43,27 +39,12 @@ async def test_jobs_with_trends_and_forecasts(play: Play, daemon: FakeSource) ->
     assert ("changes", "digits-resnet", 10) in daemon.asked
 
 
-async def test_gpus(play: Play) -> None:
-    async with play(view_of(gpu_report()), size=(120, 30)) as top:
+async def test_gpus(play: Play, daemon: FakeSource) -> None:
+    daemon.report = gpu_report()
+    async with play(VIEW, size=(120, 30)) as top:
         await top.press("g")
+        await top.shows("notebook-ada")
         await looks(top, "gpus")
-
-
-async def test_the_cluster(play: Play, daemon: FakeSource) -> None:
-    at = (datetime.now(UTC) - timedelta(days=3)).isoformat()  # 3 d old, however slow the host
-    daemon.cluster_status = replace(example(), written_at=at)
-    async with play(VIEW, size=(110, 24), of_cluster=True) as top:
-        await top.press("n")
-        await top.shows("3 d old")
-        await looks(top, "cluster")
-
-
-async def test_no_news(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "monotonic", lambda: 1012.0)
-    async with play(size=(80, 19)) as top:
-        top.give(replace(VIEW, heard_s=1000.0))
-        await top.shows("no news for 12 s")
-        await looks(top, "no-news")
 
 
 async def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) -> None:

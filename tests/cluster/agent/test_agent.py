@@ -191,16 +191,6 @@ def test_a_bad_job_file_is_refused(world: World, text: str, problem: str) -> Non
     assert problem in world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=text))
 
 
-def test_room_that_is_kept_lapses(world: World) -> None:
-    world.desired = {}
-    world.deliver(Order(Verb.PREPARE, "b", JOB, 1, text=TEXT))
-    world.second()
-    assert phase(world, "b") is Phase.PREPARED
-    world.now += RESERVED_S
-    world.second()
-    assert phase(world, "b") is None
-
-
 def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
     world.seconds(MOVABLE_S)
     world.nodes["b"].alive = False

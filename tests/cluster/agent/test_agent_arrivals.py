@@ -3,7 +3,6 @@ not at all, and the next node that is tried."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,8 @@ from dlsched.cluster.core.job_memory import BARRED_S
 from dlsched.cluster.core.leases import LEASE_S
 from dlsched.cluster.core.records import Order, Phase, RecordState, Verb
 from dlsched.control.ledger.desired import Desired
-from dlsched.model.errors import EngineUnavailable
 from tests.cluster.agent.world import (
     JOB,
-    MOVABLE_S,
     TEXT,
     World,
     arriving,
@@ -40,19 +37,6 @@ def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None
     target.cycle()
     assert target.fetches.ended == [JOB]
     assert not came.exists()
-
-
-def test_how_much_has_come_is_reported(world: World) -> None:
-    target = arriving(world)
-    for came in (None, 0, 5):
-        target.fetches.came = came
-        target.cycle()
-        (held,) = target.agent.report({}, frozenset()).holdings
-        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
-    target.fetches.slow = False
-    world.seconds(4)
-    (held,) = target.agent.report({}, frozenset()).holdings
-    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
 
 
 def test_a_fetch_ends_without_a_manager(world: World) -> None:
@@ -92,40 +76,6 @@ def test_what_is_asked_to_leave_needs_no_more_confirmation(world: World) -> None
     world.cut = {"b"}
     world.seconds(int(LEASE_S) + 3)
     assert world.runs_on("b")
-
-
-def test_a_digest_of_an_earlier_arrival_is_not_taken_for_the_present_ones(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    target = world.nodes["b"].agent
-    digest_of, pending = target._digest_of, Future[str]()
-    target._digest_of = lambda _: pending
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
-    world.seconds(3)
-    target._digest_of = digest_of
-    world.deliver(Order(Verb.CLEAR, "b", JOB, 2))
-    world.seconds(10)
-    world.begin()
-    pending.set_result("of another archive")
-    world.until(lambda: world.runs_on("b"))
-
-
-def test_a_checkpoint_that_cannot_be_read_now_is_read_later(world: World) -> None:
-    world.seconds(MOVABLE_S)
-    target = world.nodes["b"].agent
-    digest_of, failed = target._digest_of, Future[str]()
-    failed.set_exception(EngineUnavailable("no thread can be started"))
-    target._digest_of = lambda _: failed
-    world.move("b")
-    world.until(lambda: phase(world, "b") is Phase.ARRIVING)
-    world.seconds(10)
-    (held,) = target.report({}, frozenset()).holdings
-    line = "the job's checkpoint is not read yet: no thread can be started"
-    assert (held.phase, held.why) == (Phase.ARRIVING, line)
-    target._digest_of = digest_of
-    world.until(lambda: world.runs_on("b"))
-    (held,) = target.report({}, frozenset()).holdings
-    assert (held.phase, held.why) == (Phase.RUNNING, "")
 
 
 DENIED = "image training cannot be pulled: denied"

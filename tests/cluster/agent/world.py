@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,12 @@ from dlsched.cluster.agent.agent import ClusterAgent
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.agent.contact import Contact
 from dlsched.cluster.agent.ports import OrderRefused
-from dlsched.cluster.controller import ClusterController, ClusterPorts
+from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
-from dlsched.cluster.core.records import Order, Phase, Record
+from dlsched.cluster.core.records import Order, Phase, Record, Saved
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
@@ -73,7 +72,6 @@ class NodeUnderTest:
             self.images,
             self.fetches,  # type: ignore[arg-type]
             self.world,
-            _digest_of,
             lambda: "fair",
             Contact(self.folder / "cluster/contact.json", f"{self.boots}", self.world.now_s),
         )
@@ -161,27 +159,24 @@ class Fetches:
         self.ended: list[str] = []
         self.slow = False
         """Whether nothing that is fetched is ever whole."""
-        self.came: int | None = None
 
-    def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
+    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> None:
         if (job, epoch) in self._results:
             return
         world = self._node.world
         path = None
         if world.reaches(source):
             path = world.nodes[source].agent.checkpoint(job, epoch, self._node.name)
-        self._results[job, epoch] = "" if path else f"{source} does not give it"
-        if path is not None:
-            assert path.stat().st_size <= most_bytes
-            to.write_bytes(path.read_bytes())
+        content = path.read_bytes() if path else b""
+        whole = hashlib.sha256(content).hexdigest() == saved.sha256
+        self._results[job, epoch] = "" if whole else f"{source} does not give it"
+        if whole:
+            to.write_bytes(content)
 
     def end(self, job: str) -> None:
         self.ended.append(job)
         for key in [key for key in self._results if key[0] == job]:
             del self._results[key]
-
-    def came_bytes(self, job: str, epoch: int) -> int | None:
-        return self.came
 
     def fetched(self, job: str, epoch: int) -> str | None:
         return None if self.slow else self._results.get((job, epoch))
@@ -226,9 +221,8 @@ class World:
 
     def begin(self) -> None:
         """A new controller."""
-        ports = ClusterPorts(self.store, self, self, self.now_s)
         decider = ClusterDecider("test", self.policy)
-        self.controller = ClusterController("me", ports, decider)
+        self.controller = ClusterController("me", self.store, self, self, decider, self.now_s)
         self.heard_s: dict[str, float] = {}
 
     def reaches(self, node: str) -> bool:
@@ -326,12 +320,6 @@ class World:
     def runs_on(self, name: str) -> bool:
         one = self.nodes[name].engine.containers.get(JOB)
         return one is not None and one.running
-
-
-def _digest_of(path: Path) -> Future[str]:
-    done: Future[str] = Future()
-    done.set_result(hashlib.sha256(path.read_bytes()).hexdigest())
-    return done
 
 
 def phase(world: World, node: str) -> Phase | None:

@@ -54,18 +54,10 @@ def test_spread_places_where_a_policy_fails(answer: object, failure: str) -> Non
     assert found.decision.memory == "kept"
 
 
-class Mute(Exception):
-    """One that cannot be shown."""
-
-    def __str__(self) -> str:
-        raise ZeroDivisionError
-
-
-@pytest.mark.parametrize("raised", [ValueError("x\n" * 50_000), Mute()])
-def test_what_a_policy_raises_is_one_bounded_line(raised: Exception) -> None:
-    found = ask(Odd(raised), SEEN)
+def test_what_a_policy_raises_is_one_bounded_line() -> None:
+    found = ask(Odd(ValueError("x\n" * 50_000)), SEEN)
     assert found.failure is not None
-    assert type(raised).__name__ in found.failure
+    assert "ValueError" in found.failure
     assert len(found.failure) < 600
     assert found.failure.isprintable()
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.cluster.core.model import NodeState
+from dlsched.cluster.core.model import ClusterDecision, NodeState
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import PLACED_PER_ROUND, Placements, in_order, place
+from dlsched.cluster.core.placing import PLACED_PER_ROUND, SOON_S, in_order, place
 from dlsched.cluster.core.policies.spread import fewest_jobs
 from tests.cluster.core.plant import GIB, job, node, snapshot
 
 
-def placed(*args: object, **more: object) -> Placements:
+def placed(*args: object, **more: object) -> ClusterDecision:
     return place(Occupancy(snapshot(*args, **more)), fewest_jobs)  # type: ignore[arg-type]
 
 
@@ -140,7 +140,7 @@ def test_a_burst_takes_several_rounds() -> None:
     nodes = [node("a", cores=64), node("b", cores=64)]
     found = placed(nodes, [job(f"j{index:03}", arrived_s=index) for index in range(100)])
     assert len(found.place) == PLACED_PER_ROUND
-    assert found.more
+    assert found.next_s == SOON_S
     assert "j063" in found.place
     assert "later round" in found.why["j064"]
 

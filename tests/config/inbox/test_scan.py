@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlsched.config import job as reading
 from dlsched.config.inbox import files as job_files
-from dlsched.config.inbox import scan as scanning
 from dlsched.config.inbox.files import is_job_file
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from tests.config.yaml_grammar import JOB_FILES
@@ -337,7 +337,7 @@ def test_what_is_too_big_or_no_text_is_refused(desk: Desk) -> None:
     (desk.folder / "binary.yaml").write_bytes(b"name: \xff\n")
     (desk.folder / "empty.yaml").write_text("")
     assert [entry.problems[0] for entry in desk.settle().rejected] == [
-        "big.yaml: more than 256 KiB, the most that a job file may be",
+        "big.yaml: has more than 256 KiB",
         "binary.yaml:1:7: the byte 0xff is not UTF-8: save the file as UTF-8",
         "empty.yaml:1:1: the file is empty",
     ]
@@ -466,17 +466,17 @@ def test_a_changed_file_beside_a_job_file_is_seen_in_an_untouched_folder(desk: D
 def test_a_file_on_which_the_reader_fails_stops_no_other(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scanning.judge
+    real = reading._parsed
 
-    def judge(folder: Path, name: str, *more: Any) -> Any:
+    def parsed(text: str, name: str, *more: Any) -> Any:
         if name == "b.yaml":
             raise RuntimeError("a fault of ours")
-        return real(folder, name, *more)
+        return real(text, name, *more)
 
     for name in "abc":
         desk.write(f"{name}.yaml", f"job-{name}")
     desk.settle()
-    monkeypatch.setattr(scanning, "judge", judge)
+    monkeypatch.setattr(reading, "_parsed", parsed)
     for name in "abc":
         desk.write(f"{name}.yaml", f"job-{name}", "weight: 2\n")
     scan = desk.settle()

@@ -142,7 +142,7 @@ def test_only_requests_count_and_in_their_unit(
 ) -> None:
     (source,) = package_presets().sources(MetricsKeys(base=preset))
     assert isinstance(source, MetricsEndpoint)
-    delta = Pages(named(source, None), from_end=False).take(page.encode(), 0.0, 600.0)
+    delta = Pages(named(source, None), from_end=False).take(page.encode())
     assert (delta.problem, delta.bad_lines) == (None, 0)
     assert (delta.latency.count, delta.latency.mean_s) == (requests, pytest.approx(mean_s))
     assert bool(delta.latency.spans) == has_quantiles
@@ -165,7 +165,7 @@ def test_what_the_programs_themselves_exported(preset: str, requests: int, mean_
     page = (FIXTURES / f"{preset}.txt").read_bytes()
     (source,) = package_presets().sources(MetricsKeys(base=preset))
     assert isinstance(source, MetricsEndpoint)
-    delta = Pages(named(source, None), from_end=False).take(page, 0.0, 600.0)
+    delta = Pages(named(source, None), from_end=False).take(page)
     assert (delta.problem, delta.bad_lines) == (None, 0)
     assert delta.latency is not None and delta.latency.count == requests
     assert delta.latency.mean_s == pytest.approx(mean_s, rel=0.01)

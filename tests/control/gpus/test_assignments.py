@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.gpus.placement import PlacementOptions
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
@@ -112,23 +113,6 @@ def test_a_job_that_is_away_keeps_its_gpus():
     assert cycles.update().placements == {"new": ("GPU-0",)}
 
 
-def test_what_does_not_change_is_told_as_the_same():
-    cycles = Cycles()
-    cycles.runs(gpu_spec("a"), "GPU-0")
-    first = cycles.update().snapshot.node.gpus
-    cycles.gpus = (gpu_fact(0), gpu_fact(1))
-    assert cycles.update().snapshot.node.gpus is first
-    cycles.gpus = (gpu_fact(0), gpu_fact(1, busy_ratio=0.5))
-    assert cycles.update().snapshot.node.gpus is not first
-
-
-def test_why_gpus_cannot_be_seen_is_passed_on():
-    cycles = Cycles(gpu_spec("a"), gpus=(), trouble="driver and library differ")
-    state = cycles.update()
-    assert state.snapshot.node.gpu_trouble == "driver and library differ"
-    assert "can never start" not in views(state)["a"].reason
-
-
 # ------------------------------------------------------------------------------- waiting
 
 
@@ -188,12 +172,6 @@ def test_a_container_that_is_made_already_keeps_its_gpus():
     assert views(state)["b"].reason.startswith("needs 2 GPUs alone, 1 of 2 free")
 
 
-def test_while_the_engine_does_not_answer_nobody_gets_anything():
-    cycles = Cycles(gpu_spec("a"))
-    cycles.engine_ok = False
-    assert cycles.update().placements == {}
-
-
 def test_what_is_kept_for_one_that_waits_stays_kept():
     cycles = Cycles(gpu_spec("big"))
     cycles.runs(gpu_spec("a", share=0.4), "GPU-0")
@@ -202,23 +180,6 @@ def test_what_is_kept_for_one_that_waits_stays_kept():
     cycles.runs(gpu_spec("c", share=0.1), "GPU-0")  # by now GPU 1 would be the better choice
     cycles.specs["small"] = gpu_spec("small", share=0.3)
     assert cycles.update().placements == {"small": ("GPU-1",)}
-
-
-def test_a_heavier_job_goes_first_and_equal_ones_as_they_came():
-    cycles = Cycles(gpus=TWO[:1])
-    cycles.runs(gpu_spec("holder"), "GPU-0")
-    cycles.specs["z-early"] = gpu_spec("z-early")
-    cycles.update()
-    cycles.specs["a-late"] = gpu_spec("a-late")
-    cycles.specs["heavy"] = gpu_spec("heavy", weight=2.0)
-    cycles.update()
-    order = []
-    for _ in range(3):
-        cycles.facts.clear()
-        for gone in ("holder", *order):
-            cycles.specs.pop(gone, None)
-        order += cycles.update().placements
-    assert order == ["heavy", "z-early", "a-late"]
 
 
 # ------------------------------------------------------------------------------- moves
@@ -235,37 +196,20 @@ def crowded(spec: JobSpec | None = None, **options: object) -> Cycles:
 
 
 def move_of(cycles: Cycles, state: State) -> Move:
-    gpus, why = state.moves["runs"]
-    start = Start(cycles.specs["runs"], Limits(), 1024, gpus=gpus)
-    return Move("id-runs", start, SAVES, why)
+    assert state.move is not None
+    start = Start(cycles.specs["runs"], Limits(), 1024, gpus=state.move.gpus)
+    return Move("id-runs", start, SAVES, state.move.why)
 
 
 def test_a_job_that_can_be_moved_makes_room():
     state = crowded().update()
-    gpus, why = state.moves["runs"]
-    assert gpus == ("GPU-0",)
-    assert why.startswith("makes room for big, whose assumed wait of 30 min")
+    assert (state.move.job, state.move.gpus) == ("runs", ("GPU-0",))
+    assert state.move.why.startswith("makes room for big, whose assumed wait of 30 min")
     assert views(state)["big"].state is JobState.WAITING
 
 
-def test_it_makes_no_room_where_it_could_not_go_on():
-    """What it uses of a large GPU's memory is more than the small one has."""
-    cycles = crowded()
-    holds = (GpuProcess(7, "id-runs", 40 * 2**30),)
-    cycles.gpus = (SIZES[0], replace(SIZES[1], processes=holds))
-    assert cycles.update().moves == {}
-
-
-@pytest.mark.parametrize("spec", [
-    gpu_spec("runs"),
-    replace(gpu_spec("runs"), checkpoint=SAVES),
-])  # fmt: skip
-def test_one_that_would_lose_its_work_is_never_moved(spec):
-    assert crowded(spec, on_loss="move").update().moves == {}
-
-
 def test_a_setting_keeps_all_where_they_are():
-    assert crowded(move=False).update().moves == {}
+    assert crowded(move=False).update().move is None
 
 
 def test_an_adopted_job_is_somebody_elses_to_move():
@@ -273,19 +217,19 @@ def test_an_adopted_job_is_somebody_elses_to_move():
     cycles.facts["runs"] = on(cycles.specs["runs"], "GPU-1", adopted=cycles.specs.pop("runs"))
     state = cycles.update()
     assert views(state)["runs"].adopted
-    assert state.moves == {}
+    assert state.move is None
 
 
 def test_without_an_engine_nothing_moves():
     cycles = crowded()
     cycles.engine_ok = False
-    assert cycles.update().moves == {}
+    assert cycles.update().move is None
 
 
 def test_what_is_being_done_to_a_job_keeps_it_where_it_is():
     cycles = crowded()
     cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("updating"))
-    assert cycles.update().moves == {}
+    assert cycles.update().move is None
 
 
 def test_in_a_move_both_gpus_are_held_and_no_other_move_begins():
@@ -295,7 +239,7 @@ def test_in_a_move_both_gpus_are_held_and_no_other_move_begins():
     cycles.specs["small"] = gpu_spec("small", share=0.2)
     state = cycles.update()
     assert views(state)["runs"].state is JobState.MOVING
-    assert (state.moves, state.placements) == ({}, {})
+    assert (state.move, state.placements) == (None, {})
     cycles.runs(cycles.specs["runs"], "GPU-0")
     assert cycles.update().placements == {"big": ("GPU-1",)}
 
@@ -306,23 +250,23 @@ def test_while_one_moves_no_other_does():
     cycles.runs(saving("other"), "GPU-2")
     cycles.runs(gpu_spec("stays"), "GPU-3")
     cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("moving: it saves itself"))
-    assert cycles.update().moves == {}
+    assert cycles.update().move is None
     cycles.runs(cycles.specs["runs"], "GPU-1")
-    assert cycles.update().moves != {}
+    assert cycles.update().move is not None
 
 
 def test_no_job_is_moved_again_soon_whether_it_worked_or_not():
     cycles = crowded()
     cycles.applied(move_of(cycles, cycles.update()), "failed")
-    assert cycles.update().moves == {}
-    assert cycles.update(1790.0).moves == {}
-    assert "runs" in cycles.update(10.0).moves
+    assert cycles.update().move is None
+    assert cycles.update(1790.0).move is None
+    assert cycles.update(10.0).move is not None
 
 
 def test_a_move_that_was_only_told_is_told_again():
     cycles = crowded()
     cycles.applied(move_of(cycles, cycles.update()), "withheld")
-    assert "runs" in cycles.update().moves
+    assert cycles.update().move is not None
 
 
 def test_how_soon_a_job_reports_after_its_start_is_part_of_the_pause():
@@ -333,39 +277,39 @@ def test_how_soon_a_job_reports_after_its_start_is_part_of_the_pause():
     cycles.runs(cycles.specs["runs"], "GPU-1", started_at_s=1.0, reports=(Report(6.0),))
     cycles.update()
     cycles.specs["big"] = BIG
-    assert "its own pause of up to 45 s" in cycles.update().moves["runs"][1]
+    assert "its own pause of up to 45 s" in cycles.update().move.why
 
 
 LOST = (gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "told", "moves"),
+    ("spec", "options", "told", "move"),
     [
-        (saving("runs"), {}, "the job stays on it", {}),
+        (saving("runs"), {}, "the job stays on it", None),
         (
             saving("runs"),
             {"on_loss": "move", "move": False},
             "the job moves when another GPU has room",
-            {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")},
+            Wanted("runs", ("GPU-0",), "its GPU 1: fell off the bus; to GPU 0"),
         ),
         (
             gpu_spec("runs"),
             {"on_loss": "move"},
             "the job stays: the job declares no checkpoint",
-            {},
+            None,
         ),
     ],
     ids=["kept", "moves by setting", "would lose its work"],
 )
 def test_a_gpu_in_trouble_under_a_job_is_told_with_what_becomes_of_the_job(
-    spec, options, told, moves
+    spec, options, told, move
 ):
     cycles = Cycles(gpus=LOST, **options)
     cycles.runs(spec, "GPU-1")
     state = cycles.update()
     assert texts(state.alarms) == (f"runs: its GPU 1: fell off the bus; {told}",)
-    assert state.moves == moves
+    assert state.move == move
 
 
 def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
@@ -381,4 +325,4 @@ def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
 def test_a_job_that_lost_its_gpu_to_an_update_is_made_anew_by_setting():
     cycles = Cycles(gpus=TWO[:1], on_loss="move")
     cycles.runs(saving("runs"), "GPU-0", gpu_lost="an update took it away")
-    assert cycles.update().moves == {"runs": (("GPU-0",), "an update took it away; to GPU 0")}
+    assert cycles.update().move == Wanted("runs", ("GPU-0",), "an update took it away; to GPU 0")

@@ -139,16 +139,6 @@ def test_an_idle_holder_raises_an_alarm_until_it_computes() -> None:
     assert idle_texts(node.read(unused())) == []
 
 
-def test_the_alarm_ends_when_the_holder_lets_go() -> None:
-    node = Readings(idle_after_s=15.0)
-    for _ in range(4):
-        state = node.read(unused(7, None, user="ada", memory_bytes=None))
-    (text,) = idle_texts(state)
-    assert text.startswith("GPU 0: process 7 of ada, not a job, holds an unknown amount")
-    assert idle_texts(node.read()) == []
-    assert idle_texts(node.read(unused(7, None))) == []
-
-
 def test_the_time_in_an_alarm_grows_in_doublings() -> None:
     node, texts = Readings(idle_after_s=15.0), []
     for _ in range(20):
@@ -156,17 +146,6 @@ def test_the_time_in_an_alarm_grows_in_doublings() -> None:
     assert [one.rsplit("over ", 1)[1] for one in dict.fromkeys(texts)] == [
         "15 s", "30 s", "1 min", "2 min",
     ]  # fmt: skip
-
-
-def test_an_idle_job_is_an_alarm_too() -> None:
-    node = Readings(idle_after_s=15.0)
-    node.specs = {"mine": gpu_spec("mine")}
-    node.containers = (running("mine", gpus=("GPU-0",)),)
-    for _ in range(3):
-        state = node.read(unused(1, "id-mine"))
-    assert idle_texts(state) == [
-        "GPU 0: job mine holds 1 GiB of memory and has not used the GPU for over 15 s"
-    ]
 
 
 def test_null_switches_the_alarm_off_and_keeps_the_time() -> None:
@@ -199,14 +178,6 @@ def test_figures_that_were_not_read_end_the_idle_time() -> None:
         node.read(unused())
     assert holders(node.read(trouble="fell off the bus")) == ()
     assert holders(node.read(unused()))[0].idle_since_s == node.now_s - 0.5
-
-
-def test_each_gpu_counts_the_idle_time_of_one_container() -> None:
-    node = Readings(idle_after_s=15.0)
-    first, second = gpu_fact(0, processes=(unused(1),)), gpu_fact(1, processes=(used(2),))
-    for _ in range(3):
-        state = node.read_gpus(first, second)
-    assert [one.split(":")[0] for one in idle_texts(state)] == ["GPU 0"]
 
 
 def test_of_many_holders_those_with_most_memory_are_listed() -> None:

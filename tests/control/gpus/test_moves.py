@@ -8,6 +8,7 @@ import pytest
 
 from dlsched.control.gpus.moves import moving
 from dlsched.control.gpus.placement import PlacementOptions
+from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.state import State
 from dlsched.model.decision import Decision
 from dlsched.model.facts import CheckpointAck, GpuFact, Operation, OperationKind
@@ -48,15 +49,11 @@ def decided(**gpus: str) -> Decision:
     return Decision(gpus=to, why={name: f"{name} is faster there" for name in gpus})
 
 
-def test_a_policy_moves_a_job_that_saves_itself() -> None:
-    found = moving(State(snapshot(job("train", "a"))), decided(train="b"), OPTIONS)
-    assert found.moves == {"train": (("b",), "train is faster there")}
-    assert found.notes == {}
-
-
-def test_where_it_is_already_it_is_not_moved_to() -> None:
-    found = moving(State(snapshot(job("train", "a"))), decided(train="a"), OPTIONS)
-    assert (found.moves, found.notes) == ({}, {})
+def test_a_policy_moves_a_job_that_saves_itself_to_where_it_is_not_yet() -> None:
+    seen = State(snapshot(job("train", "a")))
+    wanted = Wanted("train", ("b",), "train is faster there")
+    assert moving(seen, decided(train="b"), OPTIONS) == (wanted, {})
+    assert moving(seen, decided(train="a"), OPTIONS) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -92,14 +89,13 @@ def test_where_it_is_already_it_is_not_moved_to() -> None:
 )
 def test_what_may_not_be_moved_is_told_with_the_reason(view: JobView, to: str, why: str) -> None:
     found = moving(State(snapshot(view, reserved=("c",))), decided(train=to), OPTIONS)
-    assert found.moves == {}
-    assert found.notes == {"train": f"not moved: {why}"}
+    assert found == (None, {"train": f"not moved: {why}"})
 
 
 def test_moves_can_be_switched_off() -> None:
     options = PlacementOptions(move=False)
     found = moving(State(snapshot(job("train", "a"))), decided(train="b"), options)
-    assert found.notes == {"train": "not moved: moves are switched off (gpus.move)"}
+    assert found == (None, {"train": "not moved: moves are switched off (gpus.move)"})
 
 
 @pytest.mark.parametrize("way", ["held", "kept", "begun"])
@@ -114,32 +110,29 @@ def test_there_is_no_room_where_another_is_or_will_be(way: str) -> None:
     found = moving(
         State(seen, starts=starts, placements={"other": ("b",)}), decided(train="b"), OPTIONS
     )
-    assert found.notes == {"train": "not moved: no room on GPU b"}
+    assert found == (None, {"train": "not moved: no room on GPU b"})
 
 
 def test_two_jobs_share_where_both_fit() -> None:
     half = Bounds(floor_share=0.5)
     jobs = job("other", "b", bounds=half), job("train", "a", bounds=half)
-    found = moving(State(snapshot(*jobs)), decided(train="b"), OPTIONS)
-    assert list(found.moves) == ["train"]
+    move, _ = moving(State(snapshot(*jobs)), decided(train="b"), OPTIONS)
+    assert move is not None
 
 
 def test_one_moves_at_a_time_and_what_admission_wants_comes_first() -> None:
     jobs = job("one", "a"), job("two", "b")
-    wanted = {"two": (("c",), "makes room")}
-    found = moving(State(snapshot(*jobs), moves=wanted), decided(one="c"), OPTIONS)
-    assert found.moves == wanted
-    assert found.notes == {"one": "not moved: two is being moved"}
+    wanted, notes = Wanted("two", ("c",), "makes room"), {"one": "not moved: two is being moved"}
+    assert moving(State(snapshot(*jobs), move=wanted), decided(one="c"), OPTIONS) == (wanted, notes)
     moves = replace(jobs[1], state=JobState.MOVING)
-    found = moving(State(snapshot(jobs[0], moves)), decided(one="c"), OPTIONS)
-    assert found.notes == {"one": "not moved: two is being moved"}
+    assert moving(State(snapshot(jobs[0], moves)), decided(one="c"), OPTIONS) == (None, notes)
 
 
 def test_a_move_takes_the_limits_in_force_and_the_job_is_not_resized_beside() -> None:
     view = job("train", "a", bounds=Bounds(floor_share=0.4))
     wanted = {"train": Limits(3.0, 0.9)}
-    moves = {"train": (("b",), "makes room")}
-    (move,) = planned(snapshot(view), wanted, {}, moves=moves, sources={"train": "train.yaml"})
+    to = Wanted("train", ("b",), "makes room")
+    (move,) = planned(snapshot(view), wanted, {}, move=to, sources={"train": "train.yaml"})
     assert (move.container_id, move.why, move.job) == ("id-train", "makes room", "train")
     assert move.start.limits == Limits(1.5, 0.5)
     assert move.start.gpus == ("b",)
@@ -169,5 +162,5 @@ def test_only_one_that_lost_its_gpu_and_saved_itself_before_may_leave_without_an
     first, *others = seen.node.gpus
     first = replace(first, fact=replace(first.fact, trouble=trouble))
     seen = replace(seen, node=replace(seen.node, gpus=(first, *others)))
-    (move,) = planned(seen, {}, {}, moves={"train": (("b",), "it lost its GPU")})
+    (move,) = planned(seen, {}, {}, move=Wanted("train", ("b",), "it lost its GPU"))
     assert move.saved_before is saved_before

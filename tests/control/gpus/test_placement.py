@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -318,34 +317,6 @@ def test_no_gpu_is_promised_beyond_what_it_has(node, jobs, options):
         )
         avoided = view.foreign_processes and options.foreign == "avoid"
         assert not (here and (closed or avoided))
-
-
-@settings(deadline=None)
-@given(nodes, specs, options_of, st.randoms(use_true_random=False))
-def test_the_order_of_a_mapping_changes_nothing(node, jobs, options, chance: random.Random):
-    left = rooms(node, [], options)
-    shuffled = list(left.items())
-    chance.shuffle(shuffled)
-    for spec in jobs:
-        assert place(spec, left, options) == place(spec, dict(shuffled), options)
-    assert fill(node, jobs, options, left)[0] == fill(node, jobs, options, dict(shuffled))[0]
-
-
-@settings(deadline=None)
-@given(nodes, specs, options_of)
-def test_a_job_that_is_told_to_wait_truly_fits_nowhere(node, jobs, options):
-    on, left = fill(node, jobs, options)
-    first = next((spec for spec in jobs if spec.name not in on), None)
-    if first is None:
-        return
-    before = [spec for spec in jobs[: jobs.index(first)] if spec.name in on]
-    left = rooms(node, [Holder(spec, on[spec.name]) for spec in before], options)
-    each = [place(replace_count(first, 1), {uuid: room}, options) for uuid, room in left.items()]
-    assert sum(one.gpus is not None for one in each) < first.container.gpus
-
-
-def replace_count(spec, count):
-    return replace(spec, container=replace(spec.container, gpus=count))
 
 
 def test_gpus_are_counted_by_kind_and_of_many_kinds_the_first_are_told():

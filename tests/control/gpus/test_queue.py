@@ -92,14 +92,6 @@ def test_one_behind_it_is_told_when_the_kept_gpu_frees_as_well():
     assert (found["first"].wait_s, found["second"].wait_s) == (60, 60)
 
 
-def test_the_numbers_are_those_at_its_own_turn():
-    queue = GpuQueue(TWO, [held("a", "GPU-0"), held("b", "GPU-1")])
-    wide, again = gpu_spec("wide", share=0.9), gpu_spec("again", share=0.9)
-    found = turns(queue, gpu_spec("alone"), wide, gpu_spec("small", share=0.3), again)
-    assert "at most 0.50 is left on any of 1" in found["wide"].reason
-    assert "at most 0.20 is left on any of 1" in found["again"].reason
-
-
 def test_one_that_waits_for_another_model_keeps_as_well():
     node = gpu_node(gpu_fact(0), gpu_fact(1, model="NVIDIA A100"))
     queue = GpuQueue(node, [held("a", "GPU-0"), held("b", "GPU-1")])
@@ -172,13 +164,6 @@ def test_far_back_in_the_queue_there_is_no_estimate():
 def test_what_no_gpu_could_take_never_starts_and_is_told_what_exists(spec, reason):
     node = gpu_node(gpu_fact(0), gpu_fact(1, 80, model="NVIDIA A100"))
     assert GpuQueue(node).never(spec) == f"can never start: asks for {reason}"
-
-
-def test_of_many_gpus_the_kinds_are_told():
-    node = gpu_node(*map(gpu_fact, range(6)), gpu_fact(6, 80, model="NVIDIA A100"))
-    assert GpuQueue(node).never(gpu_spec("a", 8)) == (
-        "can never start: asks for 8 GPUs, the node has 7: 6 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"
-    )
 
 
 def test_a_gpu_in_trouble_exists_and_a_reserved_one_does_not():

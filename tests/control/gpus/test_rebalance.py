@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.gpus.placement import Holder, PlacementOptions, rooms
+from dlsched.control.gpus.queue import Turn
 from dlsched.control.gpus.rebalance import (
     UNKNOWN_RESUME_S,
     Movable,
-    Waiting,
     off_lost_gpu,
     pause_s,
     to_make_room,
@@ -33,15 +33,15 @@ def movable(name: str, *gpus: str, pause_s: float = 75.0, share: float = 1.0, **
 
 
 RUNS = movable("runs", "GPU-1")
-WAITS = Waiting(gpu_spec("waits", gib=40), ("GPU-1",), 600.0)
+WAITS, TURN = gpu_spec("waits", gib=40), Turn(kept=("GPU-1",), wait_s=600.0)
 
 
-def wanted(waiting: Waiting, *running: Movable, node=SMALL_AND_LARGE):
-    return to_make_room([waiting], running, left(node, *running), AUTO)
+def wanted(turn: Turn, *running: Movable, node=SMALL_AND_LARGE):
+    return to_make_room([(WAITS, turn)], running, left(node, *running), AUTO)
 
 
 def test_a_job_makes_room_for_one_that_fits_nowhere_else():
-    move = wanted(WAITS, RUNS)
+    move = wanted(TURN, RUNS)
     assert (move.job, move.gpus) == ("runs", ("GPU-0",))
     assert move.why == (
         "makes room for waits, whose wait of 10 min, less the pause, times its weight 1 is 525 s; "
@@ -50,7 +50,7 @@ def test_a_job_makes_room_for_one_that_fits_nowhere_else():
 
 
 def test_a_wait_that_nothing_tells_counts_as_half_an_hour_and_is_called_assumed():
-    assert "whose assumed wait of 30 min" in wanted(replace(WAITS, wait_s=None), RUNS).why
+    assert "whose assumed wait of 30 min" in wanted(replace(TURN, wait_s=None), RUNS).why
 
 
 @pytest.mark.parametrize(("wait_s", "weight", "moves"), [
@@ -58,51 +58,45 @@ def test_a_wait_that_nothing_tells_counts_as_half_an_hour_and_is_called_assumed(
 ])  # fmt: skip
 def test_it_moves_only_where_the_gain_is_above_the_cost(wait_s, weight, moves):
     heavy = replace(RUNS, spec=replace(RUNS.spec, weight=weight))
-    assert (wanted(replace(WAITS, wait_s=wait_s), heavy) is not None) is moves
-
-
-def test_the_weight_of_the_one_that_waits_counts_as_well():
-    soon = replace(WAITS, wait_s=100.0)
-    assert wanted(soon, RUNS) is None
-    assert wanted(replace(soon, spec=replace(soon.spec, weight=4.0)), RUNS) is not None
+    assert (wanted(replace(TURN, wait_s=wait_s), heavy) is not None) is moves
 
 
 def test_the_cheapest_of_those_that_could_move_does():
     node = gpu_node(gpu_fact(0, 16), gpu_fact(1, 80), gpu_fact(2, 80))
     slow, quick = movable("slow", "GPU-1", pause_s=90.0), movable("quick", "GPU-2", pause_s=20.0)
-    assert wanted(replace(WAITS, kept=()), slow, quick, node=node).job == "quick"
+    assert wanted(replace(TURN, kept=()), slow, quick, node=node).job == "quick"
 
 
 def test_nobody_moves_where_the_one_that_moves_would_have_no_room():
-    assert wanted(WAITS, replace(RUNS, spec=gpu_spec("runs", gib=40))) is None
+    assert wanted(TURN, replace(RUNS, spec=gpu_spec("runs", gib=40))) is None
 
 
 def test_nobody_moves_where_that_makes_no_room():
     shares = movable("shares", "GPU-0", share=0.2)
     alone = Holder(gpu_spec("stays"), ("GPU-1",))
     node_left = rooms(SMALL_AND_LARGE, [Holder(shares.spec, shares.gpus), alone], AUTO)
-    assert to_make_room([WAITS], [shares], node_left, AUTO) is None
+    assert to_make_room([(WAITS, TURN)], [shares], node_left, AUTO) is None
 
 
 def test_nobody_moves_to_where_the_memory_that_it_uses_is_not():
     uses = replace(RUNS, used_bytes=17 * 2**30)
-    assert wanted(WAITS, uses) is None
-    assert wanted(WAITS, replace(RUNS, used_bytes=15 * 2**30)) is not None
+    assert wanted(TURN, uses) is None
+    assert wanted(TURN, replace(RUNS, used_bytes=15 * 2**30)) is not None
     lost = replace(uses, problem="its GPU 1: lost")
     assert off_lost_gpu([lost], left(SMALL_AND_LARGE, lost), AUTO).gpus == ("GPU-1",)
     asks = replace(movable("runs", "GPU-1", gib=8), used_bytes=17 * 2**30)
-    assert wanted(WAITS, asks).gpus == ("GPU-0",)
+    assert wanted(TURN, asks).gpus == ("GPU-0",)
 
 
 def test_it_does_not_move_onto_what_is_kept_for_another():
     node = gpu_node(gpu_fact(0, 16), gpu_fact(1, 80))
     kept = left(node, RUNS)
     kept["GPU-0"] = replace(kept["GPU-0"], closed="kept for other")
-    assert to_make_room([WAITS], [RUNS], kept, AUTO) is None
+    assert to_make_room([(WAITS, TURN)], [RUNS], kept, AUTO) is None
     kept["GPU-0"], kept["GPU-1"] = (
         left(node, RUNS)["GPU-0"], replace(kept["GPU-1"], closed="kept for waits")
     )  # fmt: skip
-    assert to_make_room([WAITS], [RUNS], kept, AUTO).gpus == ("GPU-0",)
+    assert to_make_room([(WAITS, TURN)], [RUNS], kept, AUTO).gpus == ("GPU-0",)
 
 
 def test_a_job_moves_off_a_gpu_in_trouble_and_may_keep_the_sound_one():
@@ -130,26 +124,6 @@ def test_a_move_takes_at_most_saving_stopping_and_starting_again():
     spec = gpu_spec("a", checkpoint=SAVES, stop=Stop("SIGTERM", 5.0))
     assert pause_s(spec, 12.0) == 47.0
     assert pause_s(spec, None) == 35.0 + UNKNOWN_RESUME_S
-
-
-@pytest.mark.parametrize(("volumes", "tmpfs", "path", "lasts"), [
-    (("data:/ckpt",), (), "/ckpt/now", True),
-    (("/srv/a:/ckpt/:rw,z",), (), "/ckpt", True),
-    (("data:/",), (), "/anywhere", True),
-    (("data:/ckpt:ro",), (), "/ckpt/now", False),
-    (("data:/ckpt:z,ro",), (), "/ckpt/now", False),
-    (("data:/ckp",), (), "/ckpt/now", False),
-    (("data:/ckpt",), (), "/ckpt/../lost", False),
-    (("data:/ckpt",), ("/ckpt/now:size=1m",), "/ckpt/now/1", False),
-    (("data:/ckpt", "old:/ckpt/now:ro"), (), "/ckpt/now/1", False),
-    (("all:/:ro", "data:/ckpt"), (), "/ckpt/now", True),
-    ((), (), "/ckpt", False),
-])  # fmt: skip
-def test_what_it_saves_must_outlast_its_container(volumes, tmpfs, path, lasts):
-    spec = gpu_spec("a", checkpoint=replace(SAVES, path=path))
-    spec = replace(spec, container=replace(spec.container, volumes=volumes, tmpfs=tmpfs))
-    told = f"the job's checkpoint path {path} is in no writable volume"
-    assert unmovable(spec) == (None if lasts else told)
 
 
 def test_without_a_checkpoint_nothing_moves():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dlsched.control.ledger.cpu import (
-    CapacityTracker,
     capacity_alarms,
     divide_cpu,
     host_cores,
@@ -50,26 +49,10 @@ def test_a_quota_around_containers_alone_leaves_the_host_its_part() -> None:
     assert "4 for ceilings, 0.8 kept for the host" in str(divide_cpu(8.0, None, None, 4.0))
 
 
-def test_a_change_of_the_capacity_is_an_alarm_until_it_is_back() -> None:
-    tracker, half = CapacityTracker(), NodeFact(0.5, 1, bound_by="quota of 0.5 cores of /lxc")
-    assert tracker.changes(1.75) == []
-    assert capacity_alarms(NodeFact(2.0, 1), tracker) == ()
-    assert tracker.changes(0.25) == ["capacity: 1.75 cores -> 0.25 cores"]
-    assert texts(capacity_alarms(half, tracker)) == (
-        "capacity is 0.25 cores, at first 1.75 cores: quota of 0.5 cores of /lxc",
-    )
-    assert tracker.changes(0.25) == []
-    assert tracker.changes(1.75) == ["capacity: 0.25 cores -> 1.75 cores"]
-    assert capacity_alarms(NodeFact(2.0, 1), tracker) == ()
-    assert capacity_alarms(None, tracker) == ()
-
-
 def test_what_a_capacity_hides_is_an_alarm() -> None:
-    tracker = CapacityTracker()
-    tracker.changes(1.75)
     names = tuple(f"job{number}" for number in range(5))
     node = NodeFact(2.0, 1, throttled_ratio=0.2, parts=((names, "quota of 1 core of /slice"),))
-    unknown, uneven = texts(capacity_alarms(node, tracker))
+    unknown, uneven = texts(capacity_alarms(node))
     assert unknown == (
         "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
     )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed, settled
 from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Report, Sample
@@ -77,60 +74,6 @@ def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
     assert observed(done, fact(2, 0.1), 3, 1.0).tiers == done.tiers
 
 
-numbers = st.floats(-2, 2)
-targets = st.builds(AccuracyTarget, st.just("accuracy"), numbers, numbers)
-ways = st.lists(
-    st.tuples(st.none() | st.integers(0, 6), st.none() | numbers), max_size=20
-)  # (step, value): either may be left out
-
-
-def by_evaluation(attempt: Sequence[Sample]) -> list[list[Sample]]:
-    """Its samples, those at one step together."""
-    found: list[list[Sample]] = []
-    for one in attempt:
-        if found and one.step is not None and one.step == found[-1][0].step:
-            found[-1].append(one)
-        else:
-            found.append([one])
-    return found
-
-
-@given(way=ways, target=targets, in_a_row=st.integers(1, 4))
-def test_it_says_what_looking_at_all_of_them_at_once_would(
-    way: list[tuple[int | None, float | None]], target: AccuracyTarget, in_a_row: int
-) -> None:
-    samples = [
-        Sample(float(i), step, () if value is None else (("accuracy", value),))
-        for i, (step, value) in enumerate(way)
-    ]
-    got = after(*samples, target=target, in_a_row=in_a_row)
-
-    attempts: list[list[Sample]] = [[]]
-    latest: int | None = None
-    for one in samples:
-        if one.step is not None:
-            if latest is not None and one.step < latest:
-                attempts.append([])
-            latest = one.step
-        if one.metrics:
-            attempts[-1].append(one)
-    sign = -1.0 if target.finish < target.deliver else 1.0
-    for tier, reached in ((target.deliver, got.delivered), (target.finish, got.finished)):
-        ends = []
-        for attempt in attempts:
-            row = 0
-            for one in by_evaluation(attempt):
-                good = all(sign * each.metrics[0][1] >= sign * tier for each in one)
-                row = row + 1 if good else 0
-                ends += one[:1] if row >= in_a_row else []
-        assert (reached is not None) == bool(ends)
-        if reached is not None:
-            first = ends[0]
-            assert reached == Reached(first.received_s, first.metrics[0][1], first.step)
-    if got.finished is not None:
-        assert got.delivered.at_s <= got.finished.at_s
-
-
 def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides() -> None:
     ranks = [sample(1.0, 0.95, 10), sample(1.1, 0.951, 10), sample(1.2, 0.952, 10)]
     assert after(*ranks) == Tiers()
@@ -170,17 +113,6 @@ def test_a_rate_of_nothing_is_no_divergence() -> None:
         for step in (1, 2, 3)
     ]
     assert after(*samples).delivered == Reached(3.0, 0.95, 3)
-
-
-@given(way=st.lists(numbers, max_size=12), more=st.lists(numbers, max_size=12), target=targets)
-def test_what_is_reached_is_never_taken_back(
-    way: list[float], more: list[float], target: AccuracyTarget
-) -> None:
-    samples = [sample(float(i), value) for i, value in enumerate([*way, *more])]
-    early = after(*samples[: len(way)], target=target)
-    late = after(*samples, target=target)
-    assert early.delivered in (None, late.delivered)
-    assert early.finished in (None, late.finished)
 
 
 # --------------------------------------------------------------------- durable words
@@ -325,15 +257,3 @@ def test_a_move_takes_nothing_back_also_where_it_is_undone() -> None:
     assert told(tracker, SPEC, container_id="id-a") == ()
     assert told(TierTracker({"a": more}), SPEC, container_id="id-third", origin="id-a") == ()
     assert (tracker.tiers("a"), voided(tracker)) == (more.tiers, ())
-
-
-def test_only_a_settled_folder_tells_that_a_job_is_gone() -> None:
-    tracker = TierTracker({"a": WORD})
-    assert voided(tracker, read=False, there=False, settled=False) == ()
-    assert voided(tracker, read=False, there=True) == ()
-    assert voided(tracker, read=False, there=False) == ("a",)
-    tracker = TierTracker({"a": WORD})
-    told(tracker, SPEC)
-    tracker.forget("a")
-    assert voided(tracker, read=False, there=False) == ("a",)
-    assert tracker.tiers("a") == Tiers()

@@ -164,13 +164,6 @@ def test_a_little_more_work_is_noticed_after_some_looks() -> None:
     assert model.work_core_s == pytest.approx(0.023, rel=0.02)
 
 
-def test_nothing_is_forgotten_when_that_is_switched_off() -> None:
-    loud = known(spread=1.0)  # so that much is remembered
-    model = updated(loud, look(11, 0.09, 0.44), None)
-    assert model.loads == 0
-    assert model.work_core_s < 0.021
-
-
 def test_noise_is_no_change() -> None:
     chance, model = random.Random(1), known(spread=0.2)
     for _ in range(1000):

@@ -52,13 +52,6 @@ def test_a_job_near_its_aim_stays_and_one_at_the_border_is_nudged() -> None:
     assert cores(after_first(snapshot(job("a", 0.05, [0.0545] * 40)), a=0.25)) > 0.25
 
 
-def test_a_ceiling_that_was_lowered_holds_also_before_anything_is_measured() -> None:
-    """Found by chance: a new target is wanted from what was wanted for the old one."""
-    seen = snapshot(job("a", 0.05, bounds=Bounds(0.01, 1.0), cores=None))
-    known = DqoesMemory((DqoesJob("a", 0.5, 0.9),), 2.0, seen.node.capacity_cores)
-    assert cores(load("dqoes").decide(seen, known)) == 1.0
-
-
 def test_a_step_is_bounded() -> None:
     seen = snapshot(job("a", 0.05, [5.0] * 4))
     assert cores(after_first(seen, a=0.25)) == pytest.approx(0.5)
@@ -216,17 +209,6 @@ def test_the_hopeless_come_after_those_that_are_short() -> None:
     assert cores(decision, "a") == pytest.approx(floor)
     assert cores(decision, "b") == pytest.approx(0.6)
     assert cores(decision, "c") == pytest.approx(1 - 0.6 - floor)
-
-
-def test_where_the_floors_need_the_whole_host_nothing_is_added_to_them() -> None:
-    floored = [
-        replace(one, spec=replace(one.spec, bounds=Bounds(floor_cores=floor)))
-        for name, floor in (("a", 0.3), ("b", 0.3), ("c", 0.0))
-        for one in (job(name, 0.05, []),)
-    ]
-    seen = snapshot(*floored, capacity=0.5)
-    decision = after_first(seen, a=0.3, b=0.3, c=0.2)
-    assert sum(cores(decision, name) for name in "abc") == pytest.approx(0.6, abs=1e-9)
 
 
 def test_on_a_full_host_a_late_job_is_judged_by_what_it_got() -> None:

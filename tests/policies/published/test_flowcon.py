@@ -103,12 +103,6 @@ def test_the_period_doubles_while_all_are_completing_and_a_wake_takes_it_back() 
     assert decide(at(100, growing("a", 0.06)), memory).next_s == 30
 
 
-def test_the_window_stays_when_the_period_has_doubled() -> None:
-    seen = at(100, growing("a", 0.06))
-    memory = replace(listed(a=COMPLETING), period_s=480.0)
-    assert "G 0.0600" in decide(seen, memory).why["a"]
-
-
 def test_a_job_without_any_signal_stays_new_and_has_its_fair_share() -> None:
     memory = listed(a=NEW, b=NEW)
     silent = trainer("b")
@@ -168,13 +162,6 @@ def test_the_signal_is_loss_or_else_one_less_accuracy(
     values = [(at_s, one if falls else 1 - one) for at_s, one in losses(0.06 * 30 / N)]
     seen = trainer("a", values, metric=metric, target=target)
     assert "G 0.0600" in decide(at(100, seen), listed(a=NEW)).why["a"]
-
-
-def test_loss_goes_before_accuracy() -> None:
-    loss, accuracy = growing("a", 0.06), trainer("a", [(10.0, 0.5), (90.0, 0.5)], metric="accuracy")
-    samples = (*accuracy.progress.samples, *loss.progress.samples)
-    both = replace(loss, progress=replace(loss.progress, samples=samples))
-    assert "G 0.0600" in decide(at(100, both), listed(a=NEW)).why["a"]
 
 
 def test_a_latency_target_is_on_no_list_and_keeps_a_fair_share() -> None:

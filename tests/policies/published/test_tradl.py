@@ -143,15 +143,6 @@ def test_a_tier_is_reached_when_the_job_says_so_and_not_by_its_samples_here() ->
     assert decide(at(100, seen)).why["a"].startswith("deliverable")
 
 
-def test_the_first_decision_after_it_tells_of_the_delivery_once() -> None:
-    first = decide(at(100, reached("a"), climbing("b", 0.4, 0.5)))
-    assert first.why["a"] == "deliverable: accuracy 0.9 reached with 0.92: 2.667 cores"
-    assert known(first).delivered  # type: ignore[attr-defined]
-    dipped = replace(reached("a"), progress=climbing("a", 0.5, 0.5).progress)
-    second = decide(at(110, dipped, climbing("b", 0.4, 0.5)), first.memory)
-    assert second.why["a"].startswith("D, deliverable for 18 s")
-
-
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

@@ -17,7 +17,6 @@ from dlsched.runtime.cgroup.enclosing import (
     Surroundings,
     cpu_list,
 )
-from dlsched.runtime.host import AvailableCpu, available_cpu
 
 ONE, TWO = "1" * 64, "2" * 64
 
@@ -84,16 +83,6 @@ def test_a_host_without_quotas_bounds_nothing(host: Host) -> None:
     host.limit("/own", None)
     assert host.around(1) == Around()
     assert host.around() == Around()
-
-
-def test_the_least_quota_around_all_containers_counts(host: Host) -> None:
-    host.limit("/slice", 4)
-    host.limit("/slice/theirs", 1.5)
-    found = host.around(2)
-    assert str(found.quota) == "quota of 1.5 cores of control group /slice/theirs"
-    assert not found.with_us
-    host.limit("/slice/theirs", 6)
-    assert str(host.around(2).quota) == "quota of 4 cores of control group /slice"
 
 
 def test_a_quota_around_some_containers_is_no_capacity(host: Host) -> None:
@@ -169,26 +158,6 @@ def test_throttling_from_outside_is_judged_over_a_window() -> None:
 )
 def test_lists_of_cpus_are_read_whole_or_not(text: str | None, cpus: set[int]) -> None:
     assert cpu_list(text) == frozenset(cpus)
-
-
-def test_a_quota_around_this_process_is_the_whole_host(
-    guest: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    guest.give("/", "0-3")
-    assert available_cpu(guest.around(1)) == AvailableCpu(4.0)
-    guest.limit("/", 8)
-    assert available_cpu(guest.around(1)) == AvailableCpu(4.0)
-    guest.limit("/", 0.5)
-    why = "quota of 0.5 cores of control group /"
-    assert available_cpu(guest.around(1)) == AvailableCpu(0.5, None, why)
-    guest.limit("/", None)
-    guest.limit("/own", 1)
-    why = "quota of 1 core of control group /own"
-    assert available_cpu(guest.around(1)) == AvailableCpu(4.0, 1.0, why)
-    guest.limit("/own", None)
-    guest.give("/own", "1-2")
-    assert available_cpu(guest.around(1)) == AvailableCpu(2.0, bound_by="cpuset of 2 of 4 CPUs")
 
 
 # ---------------------------------------------------------------------- the real kernel

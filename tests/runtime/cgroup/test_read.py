@@ -163,13 +163,6 @@ def test_a_process_that_is_gone_reads_as_gone(proc: Path) -> None:
         assert reader.cpu_folder is None
 
 
-def test_after_closing_everything_is_none(proc: Path) -> None:
-    reader = CgroupReader(PID, proc)
-    reader.close()
-    reader.close()
-    assert reader.read().gone
-
-
 def test_the_version_2_mount_of_a_hybrid_host_is_not_taken_for_the_cpu_controller(
     tmp_path: Path,
 ) -> None:
@@ -194,13 +187,6 @@ def test_the_version_2_mount_of_a_hybrid_host_is_not_taken_for_the_cpu_controlle
 def test_a_mount_may_show_only_a_part(root: str, group: str, folder: str | None) -> None:
     found = Hierarchy(frozenset({"cpu"}), root, Path("/mnt")).folder(group)
     assert found == (None if folder is None else Path(folder))
-
-
-def test_this_very_process_can_be_read() -> None:
-    with closing(CgroupReader(os.getpid())) as reader:
-        usage_core_s = reader.read().usage_core_s
-    if usage_core_s is not None:
-        assert usage_core_s > 0
 
 
 def test_where_no_cpu_time_was_used_the_last_reading_holds(proc: Path) -> None:

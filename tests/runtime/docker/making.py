@@ -10,8 +10,7 @@ from typing import Any
 from dlsched.runtime.docker.engine import EngineFacts
 from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES, Executor
-from dlsched.runtime.docker.instance import Instance
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.instance import DockerOptions, Instance
 from dlsched.runtime.machine.calls import Call, Ended, GiveBack, Instruction, SetLimits
 from dlsched.runtime.originals import Originals
 from dlsched.simulation.clock import VirtualClock

@@ -17,8 +17,8 @@ from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observatio
 from dlsched.model.spec import ContainerSpec, JobSpec, Limits, Stop
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.gpu import Inventory
 from tests.waiting import until

@@ -16,8 +16,8 @@ from dlsched.model.facts import Observation
 from dlsched.model.spec import Stop
 from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.events import Events
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.moves import Moves
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.gpu import GpuSnapshot

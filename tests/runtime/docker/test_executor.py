@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any, get_args
 from unittest.mock import Mock
@@ -17,11 +16,10 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import Limits, Restart, Stop
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.engine_calls import EngineCalls
-from dlsched.runtime.docker.executor import CONCURRENT_FORKS, CONCURRENT_UPDATES, Executor
+from dlsched.runtime.docker.executor import CONCURRENT_FORKS, Executor
 from dlsched.runtime.machine.calls import (
     ActName,
     AskToEnd,
-    GiveBack,
     Kill,
     ReleaseContainer,
     RemoveContainer,
@@ -176,35 +174,6 @@ def test_what_is_given_back_does_not_wait_for_slow_removals(engine: Any) -> None
     executor.do(back)
     assert executor.wait(back, 60.0).error is None
     may_end.set()
-
-
-@pytest.mark.timed
-def test_few_updates_are_made_at_a_time_and_one_that_waits_can_be_cancelled(engine: Any) -> None:
-    may_end, begun = threading.Event(), threading.Semaphore(0)
-
-    def give_back(_original: Original) -> None:
-        begun.release()
-        assert may_end.wait(60)
-
-    engine.give_back = give_back
-    executor = executor_of(engine)
-    count = CONCURRENT_UPDATES + 2
-    original = Original("c", "job", adopted=True)
-    calls = [GiveBack(f"c{number}", RUNNING, original) for number in range(count)]
-    for call in calls:
-        executor.do(call)
-    executor.update()
-    overs = [executor.over(call) for call in calls]
-    for _ in range(CONCURRENT_UPDATES):
-        assert begun.acquire(timeout=60)
-    assert overs[-2].cancel()
-    assert not overs[0].cancel()
-    may_end.set()
-    for over in (*overs[:-2], overs[-1]):
-        over.result(60)
-    ended = {one.call: one.error for one in executor.ended()}
-    assert {call for call, error in ended.items() if error is None} == {*calls} - {calls[-2]}
-    assert isinstance(ended[calls[-2]], CancelledError)
 
 
 def test_without_a_thread_a_call_fails(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

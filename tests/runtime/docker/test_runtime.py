@@ -59,16 +59,6 @@ def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) 
 
 
 @pytest.mark.gate
-@pytest.mark.contract
-def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:
-    spec = job_spec("obeys", ("sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
-    found = rig.start(spec)
-    rig.remove(found, grace_s=0.5)
-    seen = rig.until(lambda s: fact(s, "obeys") is None)
-    assert seen.engine_ok
-
-
-@pytest.mark.gate
 def test_a_burst_is_set_with_the_limit_lost_with_a_restart_and_set_again(rig: Rig) -> None:
     found = rig.start(job_spec("bursts"), cores=0.5)
     if found.burst_cores is None:

@@ -138,26 +138,6 @@ def test_lines_that_it_prints(
     assert (found.sidecar_problem, found.bad_lines) == (None, 0)
 
 
-SERVED = """
-import itertools, time
-for number in itertools.count():
-    status, latency_ms = (200, 20) if number % 5 < 2 else (504, 30000)
-    print(f"POST /predict {status} {latency_ms} ms", flush=True)
-    time.sleep(0.05)
-"""
-
-
-def test_labels_say_which_of_its_requests_failed(rig: Rig, foreign: Callable[..., str]) -> None:
-    pattern = r"POST \S+ (?P<status>\d+) (?P<latency_ms>\d+) ms"
-    job = foreign(SERVED, {PATTERN: pattern, f"{METRICS}.failed.status": "5.."})
-    reports, found = reports_until(rig, job, lambda all_: requests(all_) > 3)
-    seen = [report.latency for report in reports if report.latency]
-    answers = requests(reports)
-    assert sum(one.sum_s for one in seen) == pytest.approx(0.02 * answers)
-    assert sum(one.errors for one in seen) == pytest.approx(1.5 * answers, abs=3)
-    assert (found.hides_failures, found.bad_lines) == (False, 0)
-
-
 def test_what_it_prints_before_the_engine_notes_its_start_is_read_once(
     rig: Rig, foreign: Callable[..., str]
 ) -> None:

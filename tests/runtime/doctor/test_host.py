@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import grp
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlsched.runtime.cgroup.enclosing import Around, Quota
-from dlsched.runtime.doctor import host as host_doctor
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.doctor.host import (
-    Moment,
     capacity,
-    clock,
-    descriptors,
     folder,
-    in_step,
     kernel,
-    moment,
     socket,
-    unit,
-    unit_state,
 )
 
 
@@ -78,28 +69,6 @@ def test_no_cgroup_mounts_to_be_seen(tmp_path: Path) -> None:
     assert [one.state for one in kernel(tmp_path)] == ["fail"]
 
 
-def test_the_clock(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_text("tsc\n")
-    then, now = Moment(1000.0, 5.0), Moment(1001.0, 6.0)
-    assert clock(then, now, synchronised=True, source_file=source).state == "ok"
-    free = clock(then, now, synchronised=False, source_file=source)
-    assert (free.state, "NTP" in free.remedy) == ("warn", True)
-    jumped = clock(then, Moment(998.0, 6.0), synchronised=True, source_file=source)
-    assert (jumped.state, "jumped by -3.00 s" in jumped.line) == ("warn", True)
-    source.write_text("jiffies\n")
-    assert "coarse" in clock(then, now, synchronised=True, source_file=source).line
-    unknown = clock(then, now, synchronised=True, source_file=tmp_path / "absent")
-    assert (unknown.state, "unknown clock source" in unknown.line) == ("ok", True)
-
-
-@pytest.mark.timed
-def test_this_hosts_clocks_can_be_read() -> None:
-    then = moment()
-    assert isinstance(in_step(), bool)
-    assert moment().monotonic_s >= then.monotonic_s
-
-
 def cpus(tmp_path: Path, threads_a_core: int) -> Path:
     """Topology files of the CPUs that this process may use."""
     for number, cpu in enumerate(sorted(os.sched_getaffinity(0))):
@@ -124,18 +93,6 @@ def test_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capacity(8.0, 0.0, None, paired).state == "warn"
     other = capacity(None, 0.0, 8, paired)
     assert (other.state, "the engine's containers have 8 CPUs" in other.line) == ("warn", True)
-
-
-def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    assert descriptors(64).state == "ok"
-    few = descriptors(1000)
-    assert (few.state, few.remedy) == (
-        "warn",
-        "raise that limit (LimitNOFILE=16256), or lower max_jobs",
-    )
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
-    assert descriptors(10_000).state == "ok"
 
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,58 +125,6 @@ def test_sockets(tmp_path: Path) -> None:
     assert socket(path, other, "status_group", "status").state == "warn"
     path.chmod(0o666)
     assert socket(path, mine, "status_group", "status").state == "fail"
-
-
-LOADED = {
-    "LoadState": "loaded",
-    "ActiveState": "active",
-    "SubState": "running",
-    "UnitFileState": "enabled",
-    "NRestarts": "0",
-    "Result": "success",
-}
-
-
-@pytest.mark.parametrize(
-    ("changed", "state", "says"),
-    [
-        ({}, "ok", "dlsched.service: active (running), enabled"),
-        ({"LoadState": "not-found"}, "warn", "dlsched.service is not installed (not-found)"),
-        ({"ActiveState": "failed", "Result": "watchdog"}, "fail", "watchdog"),
-        ({"NRestarts": "3"}, "warn", "restarted 3 times by systemd"),
-        ({"ActiveState": "inactive", "SubState": "dead"}, "warn", "inactive (dead)"),
-    ],
-)
-def test_the_unit(changed: dict[str, str], state: str, says: str) -> None:
-    found = unit_state({**LOADED, **changed})
-    assert (found.state, says in found.line) == (state, True), found
-    assert found.remedy or state == "ok"
-
-
-@pytest.mark.process
-def test_a_host_without_systemd_is_fine_and_one_that_does_not_tell_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert unit(tmp_path / "absent").state == "ok"
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert unit(tmp_path).state == "warn"
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text("#!/bin/sh\nprintf 'LoadState=loaded\\nActiveState=active\\n'\n")
-    systemctl.chmod(0o755)
-    assert unit(tmp_path).state == "ok"
-
-
-@pytest.mark.process
-def test_systemctl_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text("#!/bin/sh\nexec sleep 60\n")
-    systemctl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(host_doctor, "_SYSTEMCTL_S", 0.2)
-    found = unit(tmp_path)
-    assert (found.state, "timed out" in found.line) == ("warn", True)
 
 
 def test_capacity_says_what_bounds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

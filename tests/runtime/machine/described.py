@@ -5,6 +5,7 @@ from dataclasses import replace
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import Stop
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.originals import EngineLimits
 
 RUNNING = Inspected(
     container_id="c",
@@ -23,8 +24,6 @@ RUNNING = Inspected(
     oom_killed=False,
     error=None,
     restarts=0,
-    quota_us=0,
-    period_us=0,
-    shares=0,
+    limits=EngineLimits(),
 )
 EXITED = replace(RUNNING, state=ContainerState.EXITED, pid=0, exit_code=0)

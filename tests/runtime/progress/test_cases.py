@@ -24,8 +24,6 @@ from dlsched.runtime.progress.sources import METRICS, check_target, read_sources
 
 P95 = LatencyTarget(0.05, 0.95)
 MEAN = LatencyTarget(0.05, None)
-AGE_S = 600.0
-"""How long the server has run."""
 
 Labels = Mapping[str, str]
 
@@ -66,7 +64,7 @@ def read(
     check_target([source], target)
     metric = target.metric if isinstance(target, AccuracyTarget) else None
     reader = Pages(named(source, metric), from_end=True, target=target, hint=source.hint)
-    taken = [reader.take(one.encode(), at_s, AGE_S + at_s) for at_s, one in enumerate(pages)]
+    taken = [reader.take(one.encode(), at_s) for at_s, one in enumerate(pages)]
     return taken[-1]
 
 

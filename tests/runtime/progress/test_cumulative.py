@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlsched.estimate.sketch import Bounds, measured_s, quantile_bounds
 from dlsched.report.buckets import LONGEST_S
-from dlsched.runtime.progress.cumulative import TURN_PAGES, Cumulative, Held, PageGrowth, sketch
+from dlsched.runtime.progress.cumulative import TURN_PAGES, Cumulative, PageGrowth, sketch
 
 INF = math.inf
 LABELS = (("a", "b"),)
@@ -42,9 +42,8 @@ def test_sum_bounds_what_lies_above_the_last_bound() -> None:
     assert quantile_bounds(added, 1.0) == Bounds(0.1, pytest.approx(10.05))
 
 
-@pytest.mark.parametrize("is_summary", [False, True])
-def test_without_buckets_only_the_mean_is_known(is_summary: bool) -> None:
-    added = sketch(Cumulative(40, 2_000_000.0, is_summary=is_summary), 1e-6)
+def test_without_buckets_only_the_mean_is_known() -> None:
+    added = sketch(Cumulative(40, 2_000_000.0), 1e-6)
     assert added.mean_s == pytest.approx(0.05)
     # Three of 40 may share the whole sum.
     assert quantile_bounds(added, 0.95) == Bounds(0.0, pytest.approx(2.0 / 3))
@@ -85,39 +84,15 @@ def test_no_request_is_lost_or_made(parts: list[tuple[float, int]], total: float
     assert 0.98 * lowest_s <= added.sum_s <= 1.02 * highest_s
 
 
-def pages_of(*pages: tuple[float, float, float]) -> list[tuple[int, float | None]]:
-    """Requests and their mean, added by pages of a count up to 1 s, one of all, and a sum; None:
-    the mean is not known."""
-    held, found, before = Held(), [], Cumulative(10, 50.0, {1.0: 0, INF: 10})
-    for below, count, total in pages:
-        now = Cumulative(count, total, {1.0: below, INF: count})
-        added = held.sketch(LABELS, now.since(before), 1.0)
-        found.append((added.count, measured_s(added, None)))
-        before = now
-    return found
-
-
-def test_a_sum_written_before_its_count_is_of_the_next_page() -> None:
-    assert pages_of((0, 10, 55.0), (0, 11, 55.0)) == [(0, None), (1, 5.0)]
-
-
-def test_a_count_written_before_its_sum_waits_for_it() -> None:
-    assert pages_of((0, 11, 50.0), (0, 11, 55.0)) == [(0, None), (1, 5.0)]
-    assert pages_of((1, 11, 55.0), (1, 11, 55.0), (1, 12, 55.5)) == [
-        (0, None),
-        (0, None),
-        (2, 2.75),
-    ]
+def test_a_sum_that_contradicts_its_buckets_is_not_known() -> None:
+    added = sketch(Cumulative(1, 0.0, {1.0: 0, INF: 1}), 1.0)
+    assert (added.count, measured_s(added, None)) == (1, None)
 
 
 def test_a_request_at_the_bound_of_its_bucket_is_no_contradiction() -> None:
     added = Cumulative(1, 0.1 + 1e-12, {0.1: 1, INF: 1})
-    found = Held().sketch(LABELS, added, 1.0)
+    found = sketch(added, 1.0)
     assert (found.count, found.sum_error_s) == (1, 0.0)
-
-
-def test_a_sum_that_goes_on_contradicting_its_buckets_is_not_known() -> None:
-    assert pages_of((0, 11, 50.0), *[(0, 11 + n, 50.0) for n in range(1, 4)])[-1] == (4, None)
 
 
 def counted(

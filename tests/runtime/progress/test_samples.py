@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import subprocess
-import sys
 from typing import get_args
 
 import pytest
@@ -17,13 +14,9 @@ from dlsched.estimate.evaluations import TOGETHER_S
 from dlsched.model.facts import Sample
 from dlsched.model.sources import Step, When
 from dlsched.runtime.progress.log_lines import (
-    BLOCK_BYTES,
-    BURSTS,
-    Bursts,
     LogBatch,
     LogLines,
     Pattern,
-    check_pattern,
     duration_s,
     number,
 )
@@ -226,31 +219,29 @@ def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("pattern", "source", "only", "why"),
+    ("pattern", "keys", "why"),
     [
-        ("(?P<acc>.)", "carried", None, "step: carried: the pattern has no group named step"),
-        ("(?P<acc>.)", "follows", None, "step: follows: the pattern has no group named step"),
+        ("(?P<acc>.)", {STEP: "carried"}, "step: carried: the pattern has no group named step"),
+        ("(?P<acc>.)", {STEP: "follows"}, "step: follows: the pattern has no group named step"),
         (
             "(?P<acc>.)(?P<step>.)",
-            "evaluations",
-            None,
+            {STEP: "evaluations"},
             "step: evaluations: the pattern has a group named step",
         ),
-        ("(?P<acc>.)", None, ("at", "of"), "when: 'at': the pattern has no such group"),
+        ("(?P<acc>.)", {WHEN: "at == of"}, "when: 'at': the pattern has no such group"),
         (
             "(?P<at>.)(?P<of>.)",
-            None,
-            ("at", "of"),
+            {WHEN: "at == of"},
             "when: the pattern has no metric besides these groups",
         ),
     ],
 )
 def test_a_pattern_that_lacks_a_group_is_refused(
-    pattern: str, source: Step | None, only: When | None, why: str
+    pattern: str, keys: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ValueError) as raised:
-        check_pattern(pattern, source, only)
-    assert str(raised.value) == why
+        read_sources({PATTERN: pattern, **keys})
+    assert str(raised.value) == f"dlsched.metrics.{why}"
 
 
 @pytest.mark.parametrize(
@@ -316,71 +307,3 @@ def test_a_pattern_that_never_matches_says_so_with_the_first_line() -> None:
     take(b"accuracy=0.5\naccuracy=1.2.3\n")
     assert (lines.fact.lines, lines.fact.matched, lines.fact.example) == (6, 2, None)
     assert batch.bad_lines == 2
-
-
-def after(*sizes: int, apart_s: float = 20.0, line: int = 80) -> bool:
-    bursts = Bursts()
-    for at, size in enumerate(sizes):
-        lines = b"x" * (line - 1) + b"\n"
-        bursts.add(apart_s * at, (lines * (size // line + 1))[:size])
-    bursts.add(apart_s * len(sizes), b"x")
-    return bursts.buffered
-
-
-@pytest.mark.parametrize("block", [BLOCK_BYTES, 2 * BLOCK_BYTES])
-def test_bursts_of_full_buffers_are_recognized(block: int) -> None:
-    first = 700  # whatever was printed before
-    assert after(first, block - 30, block + 41, block - 3)
-    assert not after(first, block - 30, block + 41)
-    assert not after(first, block - 30, block + 41, block - 3, 400), "it flushes since"
-    assert not after(first, *[block - 30] * 5, apart_s=0.1), "it prints all the time"
-    assert not after(first, *[block - 1000] * 5), "blocks of its own"
-
-
-@given(sizes=st.lists(st.integers(1, 3500), max_size=20))
-def test_small_writes_are_never_taken_for_buffers(sizes: list[int]) -> None:
-    assert not after(*sizes)
-
-
-@given(
-    sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=12),
-    line=st.integers(1, 8000),
-    apart_s=st.floats(0.0, 100.0),
-)
-def test_any_log_gets_an_answer_and_loss_begins_anew(
-    sizes: list[int], line: int, apart_s: float
-) -> None:
-    bursts = Bursts()
-    for at, size in enumerate(sizes):
-        bursts.add(apart_s * at, b"x" * size + b"\n" * (size % line == 0))
-        assert bursts.buffered in (False, True)
-    bursts.missed()
-    assert not bursts.buffered
-
-
-PROGRAM = "for step in range(2000): print(f'step {step} loss {1 / (step + 1):.5f}')"
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("unbuffered", "found"), [("", True), ("1", False)])
-def test_what_python_writes_into_a_pipe(unbuffered: str, found: bool) -> None:
-    """Its writes as they are, a minute apart; the engine hands on whole lines only."""
-    ours, theirs = os.pipe()
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        stdout=theirs,
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": ""},
-    ) as program:
-        os.close(theirs)
-        with os.fdopen(ours, "rb") as pipe:
-            printed = pipe.read()
-        assert program.wait() == 0
-    lines = LogLines(r"step (?P<step>\d+) loss (?P<loss>\S+)")
-    size = 2 * BLOCK_BYTES if found else 40
-    whole = 0
-    for write in range(len(printed) // size):
-        end = printed.rfind(b"\n", 0, size * (write + 1)) + 1
-        chunk, whole = printed[whole:end], end
-        lines.take(chunk, lines.parsed(chunk), 60.0 * write, LogBatch())
-    assert lines.fact.buffered == found
-    assert len(printed) > (BURSTS + 1) * 2 * BLOCK_BYTES

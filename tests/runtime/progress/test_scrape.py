@@ -317,13 +317,6 @@ def test_a_page_that_costs_much_is_asked_for_less_often(
     assert len(server.asked) == 2
 
 
-def test_a_server_younger_than_its_latencies_has_another_unit(server: Server) -> None:
-    server.serve = answer(b"m_sum 50000\nm_count 10\n")
-    reader = reader_of(server, started_at_s=time.time() - 20.0)
-    reading = answered(reader, 1.0)
-    assert reading.reports == () and "give its unit (s, ms or us)" in str(reading.problem)
-
-
 def test_pages_that_are_refused_are_not_part_of_the_next_ones_span(server: Server) -> None:
     metric = Metric(name="m", per="model", where=(LabelFilter("model", "a|b"),))
     endpoint = MetricsEndpoint((server.port,), metrics=(metric,))

@@ -474,20 +474,6 @@ def test_a_process_is_the_same_by_its_start_time(tmp_path: Path) -> None:
     assert same_process(os.getpid())()
 
 
-def test_where_no_file_is_there_only_a_changed_directory_is_searched_again(
-    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for now_s in (0.0, 0.1, 0.2):
-        reader.read(now_s)
-    searched = watched(monkeypatch, "open")
-    for now_s in (1.0, 2.0, 3.0):
-        reader.read(now_s)
-    assert searched == []
-    os.utime(metrics.parent, ns=(1, 1))  # a trace of its own, however coarse the kernel's clock is
-    append(metrics, '{"step": 7}')
-    assert steps(reader, 3.5) == [7]
-
-
 def test_a_file_that_rests_where_its_disk_is_lost_is_a_trouble_and_no_exception(
     reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,7 @@ def _metered(data: bytes) -> str:
         _check_bounds(one)
         report = one.report(START_NS + turn * 10**11)
         for counted in report["ports"].values():
-            checked(json.loads(json.dumps(counted, allow_nan=False)))
+            checked(1, json.loads(json.dumps(counted, allow_nan=False)))
             numbers = (counted["arrivals"], counted["lost"], *counted["unmeasured"].values())
             if min(numbers) < 0:
                 raise Broken("fewer than none are counted")

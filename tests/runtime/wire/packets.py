@@ -120,8 +120,11 @@ class Talk:
             self.packets.append(packet)
         return packet
 
-    def syn(self, ms: float, *, unseen: bool = False, again: bool = False) -> Packet:
-        return self._send(ms, 0, b"", SYN, unseen, self.seqs[0] - 1 if again else None)
+    def syn(self, ms: float) -> Packet:
+        return self._send(ms, 0, b"", SYN, False)
+
+    def syn_again(self, ms: float) -> Packet:
+        return self._send(ms, 0, b"", SYN, False, self.seqs[0] - 1)
 
     def accepts(self, ms: float, *, unseen: bool = False) -> Packet:
         return self._send(ms, 1, b"", SYN | ACK, unseen)

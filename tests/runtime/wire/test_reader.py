@@ -50,7 +50,7 @@ class OneSocket:
     socket: Socket
     problem: str | None = None
 
-    def watch(self, *_: object, spare: bool) -> Socket:
+    def watch(self, *_: object) -> Socket:
         return self.socket
 
 
@@ -163,15 +163,6 @@ def test_rates_are_of_the_time_that_was_measured() -> None:
     socket.traffic = [traffic(hundred(0.01))]
     reader.read(62.0)
     assert reader.fact(62.0, judges=True).requests_per_s == 50.0
-
-
-def test_a_rate_is_of_what_reports_cover() -> None:
-    socket = Socket(traffic=[traffic(hundred(0.01))], at_s=0.0)
-    reader = reader_of(socket)
-    reader.read(4.0)
-    socket.reports = False
-    reader.read(4.9)
-    assert reader.fact(4.9, judges=True).requests_per_s == 25.0
 
 
 def test_what_no_report_will_cover_is_in_the_fact_once() -> None:
@@ -313,24 +304,9 @@ def test_sockets_decide_over_times_of_the_same_answers(
         assert reader.decides is (yields and decides)
 
 
-def test_sockets_decide_soon_after_a_change() -> None:
-    socket = Socket()
-    reader = reader_of(socket, yields=True)
-    for now_s, seconds in ((0.0, 0.01), (10.0, 0.01), (20.0, 0.01), (41.0, 0.06)):
-        count = 100 if seconds > 0.05 else 700
-        socket.traffic = [traffic(from_latencies([seconds] * count))]
-        reader.read(now_s)
-        reader.beside([Report(now_s, latency=from_latencies([0.01] * count))], now_s)
-        fact = reader.fact(now_s, judges=False)
-    assert fact.reported_s is None, "of a minute it is less than a twentieth"
-    assert reader.decides
-
-
-def second(
-    reader: WireReader, socket: Socket, now_s: float, at_sockets: Any, own: Any, dropped: int = 0
-) -> None:
+def second(reader: WireReader, socket: Socket, now_s: float, at_sockets: Any, own: Any) -> None:
     """One second in which these latencies were measured, and those reported."""
-    socket.traffic = [traffic(from_latencies(at_sockets), dropped=dropped)]
+    socket.traffic = [traffic(from_latencies(at_sockets))]
     reader.read(now_s)
     reader.beside([Report(now_s, latency=from_latencies(own))], now_s)
     reader.fact(now_s, judges=False)
@@ -357,25 +333,6 @@ def test_sockets_go_on_to_decide_for_a_while() -> None:
         second(reader, socket, now_s, [0.01] * 200, [0.01] * 200)
         found.append(reader.decides)
     assert found == [True] * 48 + [False] * 21, "of 20 seconds, 1 is no more than a twentieth"
-
-
-@pytest.mark.parametrize(
-    ("counted", "dropped", "decides"),
-    [(200, 0, True), (192, 0, False), (200, 1, False)],
-    ids=["the same requests", "all but some of the slow ones", "some were not seen"],
-)
-def test_what_a_page_lacks_at_the_end_of_a_window_may_be_slow_unless_it_evens_out(
-    counted: int, dropped: int, decides: bool
-) -> None:
-    socket = Socket()
-    reader = reader_of(socket, yields=True)
-    for now_s in range(170):
-        second(reader, socket, now_s, [0.01] * 200, [0.01] * counted)
-    mixed = [0.01] * 189 + [0.06] * 11
-    second(reader, socket, 170, mixed, [0.01] * (counted - 100), dropped)
-    for now_s in range(171, 201):
-        second(reader, socket, now_s, mixed, [0.01] * counted)
-    assert reader.decides is decides
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ def test_a_container_that_listens_on_no_port_is_not_measured(
 
 
 def test_names_of_the_child_cannot_steer_a_terminal() -> None:
-    named = checked({**COUNTED, "callers": {"\x1b[2J": 1}})
-    assert named["callers"] == {" [2J": 1}
+    named = checked(80, {**COUNTED, "callers": {"\x1b[2J": 1}})
+    assert named.callers == {" [2J": 1}
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_names_of_the_child_cannot_steer_a_terminal() -> None:
     ],
 )
 def test_counts_of_the_child_are_checked(wrong: object) -> None:
-    assert checked(COUNTED)["arrivals"] == 0
+    assert checked(80, COUNTED).arrivals == 0
     with pytest.raises(BadLine):
-        checked(wrong)
+        checked(80, wrong)
 
 
 def test_sockets_are_read_once_the_process_has_reported() -> None:
@@ -219,9 +219,9 @@ def test_sockets_are_read_once_the_process_has_reported() -> None:
 def test_answers_are_owed_until_one_comes_to_what_is_measured() -> None:
     watched = Watched(lambda _: None, 7, "c" * 64, (), "")
     assert not watched.owes_answers
-    watched.add(80, checked({**COUNTED, "arrivals": 3, "lost": 3}))
+    watched.add(80, checked(80, {**COUNTED, "arrivals": 3, "lost": 3}))
     assert not watched.owes_answers, "no answer to a request that is not measured will come"
-    watched.add(80, checked({**COUNTED, "arrivals": 1}))
+    watched.add(80, checked(80, {**COUNTED, "arrivals": 1}))
     assert watched.owes_answers
-    watched.add(80, checked({**COUNTED, "whole": {"count": 1, "sum": 0.25}}))
+    watched.add(80, checked(80, {**COUNTED, "whole": {"count": 1, "sum": 0.25}}))
     assert not watched.owes_answers

@@ -21,7 +21,7 @@ from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap
 from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
 from dlsched.runtime.wire.networks import Network, Networks
-from dlsched.runtime.wire.process import ANSWER_S, READS_MAX, START_S, Child, is_whole
+from dlsched.runtime.wire.process import ANSWER_S, START_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
@@ -51,10 +51,8 @@ class FakeRing:
     left: int = 0
     ready_blocks: list[bytes] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
-    asked: int = 0
 
     def counts(self) -> RingCounts:
-        self.asked += 1
         dropped, self.dropped = self.dropped, 0
         return RingCounts(dropped, dropped)
 
@@ -101,7 +99,6 @@ class Scene:
         self.pump._known = (self.watched,)
         self.pump._rings = {"lo": ring}  # type: ignore[dict-item]
         self.pump._ports = {"lo": (80,)}
-        self.pump._bound = frozenset({"lo"})
         self.pump._numbers = {1: (self.watched, 80), 2: (self.watched, 81)}
         self.pump._ticks.append(1.5)
         self.watched.begins(0.0)
@@ -111,43 +108,17 @@ class Scene:
         self.opened.append(FakeRing(**options))
         return self.opened[-1]
 
-    def tick(self, *, idle: bool = False) -> None:
-        self.pump._handed = set() if idle else {"lo"}
+    def tick(self) -> None:
         self.pump._count_drops(self.child)  # type: ignore[arg-type]
 
     def dropped(self) -> list[int]:
         return [one.dropped for one in self.watched.take(0.0)]
 
 
-def test_dropped_packets_are_reported_once() -> None:
-    scene = Scene(FakeRing(dropped=7))
-    scene.tick()
-    assert scene.dropped() == [7]
-    scene.tick()
-    assert scene.dropped() == []
-
-
-def test_a_ring_without_packets_costs_nothing() -> None:
-    scene = Scene(FakeRing())
-    scene.tick(idle=True)
-    assert scene.ring.asked == 0
-    scene.ring.one_of = 2
-    scene.tick(idle=True)
-    assert scene.ring.asked == 1, "it is asked until all connections are measured again"
-
-
-def test_a_ring_that_had_packets_is_asked_what_it_dropped() -> None:
-    scene = Scene(FakeRing(dropped=7, ready_blocks=[b"block"]))
-    scene.pump._hand_blocks(scene.child, "lo", scene.ring)  # type: ignore[arg-type]
-    scene.pump._count_drops(scene.child)  # type: ignore[arg-type]
-    assert scene.dropped() == [7]
-
-
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The sockets of each network, whose process is the container's; and how often rings were set
-    for them."""
-    found: dict[str, Any] = {"sets": 0}
+    """The sockets of each network, whose process is the container's."""
+    found: dict[str, Any] = {}
     known: dict[int, Network] = {}
 
     def of(_: object, pid: int, now_s: float, *, soon: bool) -> Network:
@@ -157,38 +128,25 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             known[pid] = fresh
         return known[pid]
 
-    by_interface = tap._by_interface
-
-    def counted(*arguments: Any) -> Any:
-        found["sets"] += 1
-        return by_interface(*arguments)
-
     monkeypatch.setattr(Networks, "of", of)
-    monkeypatch.setattr(tap, "_by_interface", counted)
     monkeypatch.setattr(tap, "listening_of", lambda _pid, _name, _proc, there: there)
     monkeypatch.setattr(tap, "interfaces_of", lambda pid, *_: (f"veth{pid}",))
     return found
 
 
-def test_what_did_not_change_is_not_set_again(networks: dict[str, Any]) -> None:
+def test_what_is_watched_follows_the_networks(networks: dict[str, Any]) -> None:
     scene = Scene(FakeRing())
     one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 2))
     networks |= {"1": [80], "2": [80]}
-
-    def discover(now_s: float, *watched: Watched) -> tuple[int, list[str]]:
-        before = networks["sets"]
-        scene.pump._discover(watched, now_s)
-        scene.pump._known = watched
-        return networks["sets"] - before, [str(each.found) for each in watched]
-
-    assert discover(0.0, one, other) == (1, ["(80,)", "(80,)"])
-    assert discover(5.0, one, other)[0] == 0
+    scene.pump._discover((one, other), 0.0)
+    assert (one.found, other.found) == ((80,), (80,))
     networks["2"] = [80, 81]
-    assert discover(10.0, one, other) == (1, ["(80,)", "(80, 81)"])
-    assert discover(15.0, one)[0] == 1
+    scene.pump._discover((one, other), 10.0)
+    assert (one.found, other.found) == ((80,), (80, 81))
+    scene.pump._discover((one,), 15.0)
     assert list(scene.pump._rings) == ["veth1"]
     scene.pump._rings.clear()  # the interface is down
-    assert discover(20.0, one)[0] == 1
+    scene.pump._discover((one,), 20.0)
     assert list(scene.pump._rings) == ["veth1"]
 
 
@@ -274,36 +232,6 @@ def test_the_largest_ring_measures_half_of_the_connections() -> None:
     assert (scene.ring.one_of, scene.watched.one_of) == (2, 2)
 
 
-def test_what_is_spare_goes_before_connections_of_others_do() -> None:
-    scene = Scene(FakeRing(blocks=BLOCKS_MOST, dropped=7))
-    spare = Watched(scene.tap.forget, 2, "d", (81,), "", spare=True)
-    spare.found, spare.interfaces = (81,), ("lo",)
-    scene.pump._known = both = (spare, scene.watched)
-    assert _by_interface(both, {}) == {"lo": {80: scene.watched, 81: spare}}
-    scene.tick()
-    assert scene.ring.one_of == 1
-    problems: dict[int, str | None] = {}
-    assert _by_interface(both, problems, scene.pump._full) == {"lo": {80: scene.watched}}
-    assert problems == {id(spare): "lo has too many packets: this container is not measured"}
-    scene.ring.dropped = 7
-    scene.tick()
-    assert scene.ring.one_of == 1, "it is still watched: what is dropped may be of it"
-    scene.pump._bound = frozenset({"lo"})
-    scene.ring.dropped = 7
-    scene.tick()
-    assert scene.ring.one_of == 2
-    for _ in range(2 * CALM_TICKS):
-        scene.tick(idle=True)
-    assert (scene.ring.one_of, scene.pump._full) == (1, set())
-
-
-def test_one_without_others_beside_it_is_measured_in_part() -> None:
-    scene = Scene(FakeRing(blocks=BLOCKS_MOST, dropped=7))
-    scene.watched.spare = True
-    scene.tick()
-    assert (scene.ring.one_of, scene.pump._full) == (2, set())
-
-
 def test_without_drops_more_connections_are_measured_again() -> None:
     scene = Scene(FakeRing(blocks=BLOCKS_MOST, one_of=4))
     for _ in range(CALM_TICKS - 1):
@@ -346,13 +274,6 @@ def test_a_container_with_many_ports_keeps_out_no_other() -> None:
     assert found == {"lo": {80: few}}
     assert [str(problems[id(many)])[:26]] == ["there are more than 60 por"]
     assert id(few) not in problems
-
-
-def test_a_port_that_seems_to_be_of_two_is_of_neither() -> None:
-    scene, problems = Scene(FakeRing()), dict[int, str | None]()
-    one, other = watched_on(scene, (80, 81)), watched_on(scene, (80,))
-    assert _by_interface((one, other), problems) == {"lo": {81: one}}
-    assert problems[id(one)] == problems[id(other)] == "port 80 on lo seems to be of two containers"
 
 
 def test_a_number_is_never_of_another_container() -> None:
@@ -442,15 +363,6 @@ def test_what_a_child_did_not_report_before_its_end_is_missed_once() -> None:
     assert times() == (2.5, 4.75)
 
 
-def test_a_report_asked_for_before_it_began_covers_nothing() -> None:
-    one = Scene(FakeRing()).watched
-    one.begins(5.0)
-    one.covers(4.9)
-    one.covers(6.0)
-    one.take(0.0)
-    assert (one.covered_s, one.missed_s) == (1.0, 5.0)
-
-
 @pytest.mark.timed
 def test_the_time_without_a_port_is_neither_covered_nor_missed() -> None:
     scene = Scene(FakeRing())
@@ -511,13 +423,11 @@ def test_what_is_dropped_while_a_child_begins_is_no_sign_of_too_many_packets() -
     scene.tap.child = lambda: scene.child  # type: ignore[method-assign,assignment,return-value]
     assert scene.pump._begin_child(100.0)
     scene.ring.dropped = 5
-    scene.pump._handed.add("lo")
     scene.pump._carry([], 101.0)
     scene.child.said = [{"ports": {}, "packets": 0}]
     scene.pump._carry([], 101.5)
     assert (scene.dropped(), scene.opened) == ([5], [])
     scene.child.said, scene.ring.dropped = [], 7
-    scene.pump._handed.add("lo")
     scene.pump._carry([], 102.0)
     assert (scene.dropped(), len(scene.opened)) == ([7], 1)
 
@@ -563,14 +473,6 @@ def test_a_child_that_takes_nothing_is_waited_for_as_long_as_it_may_take_to_begi
     with child("import signal\nsignal.pause()") as one:
         one.patience_s = 0.0
         assert not one.send(BLOCK, 0, bytes(most))
-
-
-@pytest.mark.process
-def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlsched.runtime.wire.process.LINES_MAX", 10**9)
-    with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
-        most = READS_MAX * LINE_BYTES_MAX // len(b'{"ports":{}}\n')
-        assert all(len(list(one.reports())) <= most for _ in range(50))
 
 
 @pytest.mark.process

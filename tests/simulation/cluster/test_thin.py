@@ -16,7 +16,7 @@ from dlsched.simulation.cluster.run import (
     simulate_cluster,
 )
 from dlsched.simulation.node.workloads import HostLoad, Trace
-from dlsched.simulation.trace import parse_trace, render_trace
+from dlsched.simulation.trace import parse_trace
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
 
@@ -58,10 +58,6 @@ def test_the_same_seed_gives_the_same() -> None:
     options = ClusterOptions(policy="adaptive")
     one, other = (simulate_cluster(three_jobs(), "spread", 3, options) for _ in range(2))
     assert one == other
-
-
-def test_a_trace_of_a_cluster_is_written_as_it_was_read() -> None:
-    assert parse_trace(render_trace(three_jobs()), "again") == three_jobs()
 
 
 def with_right(**changes: object) -> Trace:

@@ -201,14 +201,11 @@ def arrivals(loop: Loop, until_s: float = 600.0) -> list[float]:
     return times[1:-1]
 
 
-def test_bursts_and_waves_come_when_they_should() -> None:
+def test_bursts_come_when_they_should() -> None:
     bursty = arrivals(Loop("poisson", 20.0, burst_factor=3.0))
     inside = [at for at in bursty if at % 60.0 < 5.0]
     assert len(inside) / 50.0 == pytest.approx(60.0, rel=0.06)
     assert (len(bursty) - len(inside)) / 550.0 == pytest.approx(20.0, rel=0.06)
-    day = arrivals(Loop("periodic", 20.0, wave_ratio=0.5, wave_s=600.0))
-    assert len([at for at in day if at < 300.0]) / 300.0 == pytest.approx(26.4, rel=0.02)
-    assert len(day) == pytest.approx(12_000, abs=20)
 
 
 def test_heavy_requests_keep_the_mean_and_have_a_tail() -> None:

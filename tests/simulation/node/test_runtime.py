@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.model.actions import Remove, Resize, Start
-from dlsched.model.facts import ContainerFact, ContainerState, NodeFact, Report
+from dlsched.model.facts import ContainerFact, ContainerState, NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget, Limits, Restart, Stop
 from dlsched.simulation.node import SimulatedRuntime
 from dlsched.simulation.node.curves import Curve
@@ -147,36 +147,6 @@ def test_a_silent_job_goes_on_unseen() -> None:
     seen = {second: fact(made, float(second)).reports for second in range(1, 8)}
     assert {second for second, lines in seen.items() if lines} == {1, 2, 5, 6, 7}
     assert fact(made, 7.0).usage_core_s == pytest.approx(6.0)
-
-
-@pytest.mark.parametrize("load", [SERVICE, TRAINING], ids=["service", "training"])
-def test_a_job_that_reports_no_numbers_is_refused_line_by_line(load: Load) -> None:
-    honest, broken = started(job(load)), started(job(load, faults=(Fault("nan", 3.0, 2.0),)))
-    lost = 0
-    for at_s in range(2, 9):
-        whole, told = fact(honest, at_s), fact(broken, at_s)
-        lost += len(whole.reports) - len(told.reports)
-        assert told.bad_lines == lost
-    assert lost > 0
-    assert told.reports == whole.reports
-
-
-@pytest.mark.parametrize("load", [SERVICE, TRAINING], ids=["service", "training"])
-def test_a_frozen_job_repeats_itself_with_fresh_times(load: Load) -> None:
-    honest, frozen = started(job(load)), started(job(load, faults=(Fault("frozen", 6.0, 6.0),)))
-    seen: list[tuple[Report, Report]] = []
-    for at_s in range(2, 19):
-        whole, told = fact(honest, at_s).reports, fact(frozen, at_s).reports
-        seen += zip(whole, told, strict=True)
-    assert [told.received_s for _, told in seen] == [whole.received_s for whole, _ in seen]
-    last = [told for _, told in seen if told.received_s < 6.0][-1]
-    for whole, told in seen:
-        if 6.0 <= told.received_s < 12.0:
-            assert told.latency == last.latency
-            if told.sample and last.sample:
-                assert told.sample == replace(last.sample, received_s=told.received_s)
-        else:
-            assert told == whole
 
 
 @pytest.mark.parametrize("load", [SERVICE, TRAINING], ids=["service", "training"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.estimate.sketch import cv, merge, quantile_s
+from dlsched.estimate.sketch import cv, measured_s, merge
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.simulation.node.service import Service, quantile_factor
@@ -57,7 +57,7 @@ def test_the_works_are_log_normal_with_the_mean_and_deviation_asked_for() -> Non
     one.grant(one.wants_cores(1.0), 1.0)
     told = run(one, 600)
     assert cv(told) == pytest.approx(0.5, rel=0.05)
-    p95 = quantile_s(told, 0.95)
+    p95 = measured_s(told, 0.95)
     assert p95 == pytest.approx(0.04 * quantile_factor(0.5, 0.95), rel=0.05)
     sigma = math.sqrt(math.log(1.25))
     exact = math.exp(1.645 * sigma - sigma**2 / 2)

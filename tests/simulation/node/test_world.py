@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.simulation.node.curves import Curve
-from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
-from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, TrainingLoad
+from dlsched.simulation.node.workloads import HostLoad, TrainingLoad
 from dlsched.simulation.node.world import Process, World, divide
 from tests.properties import examples
 
@@ -84,39 +83,6 @@ def test_when_a_training_ends_does_not_depend_on_the_pieces_that_time_comes_in(
 
     cuts = [sum(pieces[: index + 1]) for index in range(len(pieces))]
     assert ends(cuts) == pytest.approx(ends([]))
-
-
-@settings(max_examples=examples(40))
-@given(st.integers(0, 10**6), st.floats(0.5, 8))
-def test_use_stays_within_the_cores_and_the_quotas_and_nothing_wanted_stays_idle(
-    seed: int, cores: float
-) -> None:
-    chance = random.Random(seed)
-    world = World(cores)
-    running = []
-    for index in range(chance.randrange(1, 8)):
-        load = ServiceLoad(
-            work_core_s=chance.uniform(0.005, 0.2),
-            overhead_s=chance.uniform(0, 0.05),
-            threads=chance.choice((1, 2, 4)),
-            arrivals_per_s=chance.choice((None, chance.uniform(1, 40))),
-        )
-        one = Process(f"job-{index}", Service(load, None, chance), lambda: None)
-        one.quota_cores = chance.choice((float("inf"), chance.uniform(0.05, 4)))
-        one.cpu_shares = chance.randrange(2, 4096)
-        running.append(one)
-        world.begin(one)
-    for second in range(1, 6):
-        before = [one.load.usage_core_s for one in running]
-        world.advance(float(second))
-        used = [one.load.usage_core_s - was for one, was in zip(running, before, strict=True)]
-        assert sum(used) <= cores + 1e-9
-        assert all(
-            core_s <= one.quota_cores + 1e-9 for core_s, one in zip(used, running, strict=True)
-        )
-        wanted = sum(one.load.wants_cores(one.quota_cores) for one in running)
-        world.changed()
-        assert world.used_cores == pytest.approx(min(cores, wanted))
 
 
 # ------------------------------------------------------------------ the division of cores

@@ -271,23 +271,6 @@ def test_a_job_that_came_hundreds_of_times_is_as_many_jobs() -> None:
     assert "vae-300: vae, which came again or was recreated" in found.remarks
 
 
-def test_cycles_that_are_out_of_order_or_centuries_late_are_left_out() -> None:
-    reports = run(day(job("vae", TRAINING), duration_s=100.0))
-    late = [_later(reports[-1], by_s) for by_s in (-50.0, 1e9, 1e308, math.inf, math.nan)]
-    plain, found = record(reports), record([*reports[:50], *late, *reports[50:]])
-    assert found.trace == plain.trace
-    assert set(found.remarks) - set(plain.remarks) == {
-        "5 cycles left out: not after the one before, or a year late"
-    }
-
-
-def test_a_record_that_begins_at_no_time_is_none() -> None:
-    reports = run(day(job("vae", TRAINING), duration_s=30.0))
-    for by_s in (math.nan, math.inf):
-        with pytest.raises(NothingRecorded):
-            record([_later(reports[0], by_s), *reports])
-
-
 def test_one_jobs_senseless_numbers_do_not_spoil_the_others() -> None:
     def spoilt(view: JobView) -> JobView:
         return replace(view, attained_core_s=math.nan) if view.name == "vae" else view

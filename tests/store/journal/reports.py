@@ -165,7 +165,9 @@ _NAMES = st.sampled_from(["a", "b", "c", "d"])
 
 
 def _named(jobs: dict[str, JobView]) -> tuple[JobView, ...]:
-    return tuple(replace(job, spec=replace(job.spec, name=name)) for name, job in jobs.items())
+    return tuple(
+        replace(job, spec=replace(job.spec, name=name)) for name, job in sorted(jobs.items())
+    )
 
 
 _LACKS = st.sampled_from([(), (("b", 0.5),)])

@@ -19,6 +19,7 @@ from dlsched.model.state import (
     Idle,
     JobState,
     JobView,
+    MemoryUse,
     Progress,
     Reached,
     Tiers,
@@ -424,3 +425,37 @@ def test_a_stopped_job_has_no_forecast() -> None:
     stopped = job(state=JobState.STOPPED)
     told = happened(*(foretold(cycle, ForecastKind.CROWDED, stopped) for cycle in (1, 200)))
     assert [one.kind for one in told] == ["arrived"]
+
+
+def _held(
+    cycle: int, kills: int | None, *, limit: int | None = 8 << 30, reached: bool = True
+) -> CycleReport:
+    use = MemoryUse(limit_bytes=limit, oom_kills=kills, limit_reached=reached)
+    return report(cycle, replace(job(), memory=use))
+
+
+def test_kills_by_the_kernel_are_recorded_once_each() -> None:
+    run = [_held(1, None), _held(2, 0), _held(3, 1), _held(4, 1), _held(5, 3), _held(6, 0)]
+    kills = [(one.cycle, one.reason) for one in happened(*run) if one.kind == "oom-kill"]
+    because = "because its memory limit of 8 GiB was reached."
+    assert kills == [
+        (3, f"The kernel killed a process of alpha {because}"),
+        (5, f"The kernel killed 2 processes of alpha {because}"),
+    ]
+
+
+def test_kills_before_a_job_was_known_are_none_and_those_while_the_agent_was_away_are() -> None:
+    assert [one.kind for one in happened(_held(1, 4))] == ["arrived"]
+    assert happened(_held(2, 4), known=last_reported(report(1, job()))) == [], "of an older version"
+    known = last_reported(_held(1, 4))
+    (event,) = happened(_held(2, 5), known=known)
+    assert event.kind == "oom-kill"
+
+
+@pytest.mark.parametrize(("limit", "why"), [
+    (8 << 30, "it ran out of memory, at a limit of 8 GiB"), (None, "the host ran out of memory"),
+])  # fmt: skip
+def test_a_kill_below_the_limit_is_not_blamed_on_it(limit: int | None, why: str) -> None:
+    run = [_held(1, 0, limit=limit, reached=False), _held(2, 1, limit=limit, reached=False)]
+    *_, event = happened(*run)
+    assert event.reason == f"The kernel killed a process of alpha because {why}."

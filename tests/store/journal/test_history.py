@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import NoJournal
-from dlsched.model.spec import Limits
 from dlsched.store.journal.history import (
     CHANGES_MAX,
     DEFAULT_POINTS,
+    JOB_JOINS,
     STEPS_S,
     VALUES_MAX,
     Cancelled,
     Curves,
-    JobSteps,
     Range,
+    Steps,
     TooMuch,
     default_step_s,
     read_curves,
@@ -55,15 +54,6 @@ def test_steps_are_the_means_of_their_minutes(path: Path) -> None:
     assert alpha.curves()["limit_cores"] == (7.0, 12.0, 17.0, 22.0)
     assert found.node.curves()["used_cores"] == (0.5,) * 4
     assert found.notes == ()
-
-
-@pytest.mark.timed
-def test_the_sum_of_the_shadow_policy_is_a_curve_of_the_node(path: Path) -> None:
-    shadow = Shadow("fair", limits={"alpha": Limits(2.5)})
-    reports = [cycle(n, view("alpha")) for n in range(1, 120)]
-    write(path, (replace(one, shadow=shadow if n < 59 else None) for n, one in enumerate(reports)))
-    found = curves(path, Range(BEGIN_S, BEGIN_S + 120, 60.0))
-    assert found.node.curves()["shadow_cores"] == (2.5, None)
 
 
 @pytest.mark.timed
@@ -190,7 +180,7 @@ VALUE = st.none() | st.floats(0.001, 1000.0)
 def test_a_step_is_the_mean_the_bounds_and_the_last_of_what_is_known(
     drawn: list[tuple[int, float | None, float | None]],
 ) -> None:
-    steps = JobSteps(5)
+    steps = Steps(5, JOB_JOINS)
     for step, value, metric in drawn:
         row = [60, None, value, value, value, value, metric, value, value, *[0.0] * 5]
         steps.add(step, JobMinute(*row))  # type: ignore[arg-type]

@@ -228,42 +228,6 @@ def test_a_sum_that_is_not_finite_counts_as_none_in_usage(path: Path) -> None:
     assert found.accounts[None, "huge"].used == 0.0
 
 
-@pytest.mark.timed
-def test_senseless_numbers_cost_the_row_and_not_the_journal(path: Path) -> None:
-    bad = view("bad")
-    bad = replace(bad, spec=replace(bad.spec, weight=0.0))
-    write(path, [cycle(1, view("alpha")), cycle(2, bad, view("alpha")), cycle(3, view("alpha"))])
-    with JournalReader(path) as reader:
-        assert reader.last_cycle() == 3
-
-
-def refuse(path: Path, first_cycle: int) -> None:
-    """Make the file refuse the row of this minute, as it would a bad value."""
-    Journal(path).close()
-    execute(
-        path,
-        f"CREATE TRIGGER refusal BEFORE INSERT ON minutes WHEN NEW.first_cycle = {first_cycle}"
-        " BEGIN SELECT RAISE(ABORT, 'a bad value'); END",
-    )
-
-
-@pytest.mark.timed
-def test_a_minute_that_is_refused_costs_its_row_alone(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    refuse(path, 60)
-    journal = Journal(path, queue_reports=200)
-    for number in range(1, 151):
-        journal.write(cycle(number, view("alpha")))
-    journal.flush()
-    assert (journal.problem(), journal.lost_cycles) == (None, 0)
-    journal.close()
-    with JournalReader(path) as reader:
-        assert reader.cycles() == range(1, 151)
-    assert [one.first_cycle for one in rows(path)] == [1, 120]
-    assert caplog.messages == ["journal: the minute of cycle 60 is not written: a bad value"]
-
-
 JOBS = st.lists(
     st.builds(
         view,

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.estimate.effect import CycleLatency
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import Sample
 from dlsched.model.state import JobView, NodeView, Progress, Usage
 from dlsched.simulation.trace import record
 from dlsched.store.journal.reader import JournalReader
-from tests.simulation.review.worlds import busy_node, written
+from tests.review.worlds import busy_node, written
 from tests.store.journal.hours import write
 from tests.store.journal.reports import execute, job, report
 
@@ -104,6 +105,10 @@ def test_jobs_that_come_go_and_change_are_as_in_the_report(path: Path) -> None:
     write(path, reports, 13.0)
     with JournalReader(path) as reader:
         assert list(reader.outlines()) == [expected(one) for one in reader.reports()]
+        assert list(reader.latencies("gamma", 9, 40)) == [
+            CycleLatency(one.snapshot.now_s, one.snapshot.jobs[-1].progress.fresh)
+            for one in reports[20:]
+        ]
 
 
 def test_a_damaged_row_ends_its_group_only(busy: Path) -> None:

@@ -15,14 +15,11 @@ from dlsched.store.journal.rows import Change
 from dlsched.store.journal.schema import (
     MIGRATIONS,
     VERSION,
-    OtherVersion,
     damaged,
-    newer,
     open_for_reading,
     open_for_writing,
     set_aside,
 )
-from tests.store.journal.reports import execute
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -58,14 +55,6 @@ def test_a_new_file_is_not_for_other_users_and_another_keeps_its_mode(path: Path
         os.umask(before)
 
 
-def test_opening_again_keeps_what_is_there(path: Path) -> None:
-    with closing(open_for_writing(path)) as connection:
-        connection.execute("INSERT INTO memories VALUES ('dqoes', '{}')")
-
-    with closing(open_for_writing(path)) as connection:
-        assert connection.execute("SELECT policy FROM memories").fetchall() == [("dqoes",)]
-
-
 def test_a_file_of_an_earlier_version_is_read_as_it_is_and_brought_up_to_date(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(
@@ -73,23 +62,11 @@ def test_a_file_of_an_earlier_version_is_read_as_it_is_and_brought_up_to_date(pa
             "INSERT INTO changes VALUES"
             " (3, 4.0, 'then', 'alpha', 'resize', 0.5, 0.75, 'late', '', 'done', '')"
         )
-    limits = "limit 0.500 -> 0.750 cores"
-    old = Change(
-        3, 4.0, "then", "alpha", "resize", 0.5, 0.75, "late", "", "done", "", changed=limits
-    )
+    old = Change(3, 4.0, "then", "alpha", "resize", 0.5, 0.75, "late", "", "done", "")
     for _ in range(2):
         with JournalReader(path) as reader:
             assert reader.last_changes("alpha", 9) == (old,)
         open_for_writing(path).close()
-
-
-def test_a_newer_file_is_not_written_to_and_is_read_with_a_word(path: Path) -> None:
-    execute(path, f"PRAGMA user_version = {VERSION + 1}")
-
-    with pytest.raises(OtherVersion, match=f"version {VERSION + 1}"):
-        open_for_writing(path)
-    with closing(open_for_reading(path)) as connection:
-        assert f"version {VERSION + 1}" in str(newer(connection))
 
 
 def test_a_reader_cannot_write(path: Path) -> None:

@@ -51,7 +51,7 @@ def kept(path: Path) -> list[int]:
 
 def cycle(path: Path, number: int) -> CycleReport | None:
     with JournalReader(path) as reader:
-        return reader.cycle(number)
+        return next(reader.reports(number, number), None)
 
 
 def growth(path: Path, bound_bytes: int) -> Growth:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 from dlsched.cluster.core.benefit import (
@@ -27,8 +27,8 @@ from dlsched.cluster.core.model import (
     Move,
     NodeState,
 )
-from dlsched.cluster.core.occupancy import Occupancy, known_left, positive
-from dlsched.cluster.core.placing import SOON_S, moves_off, place
+from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.placing import moves_off, place
 from dlsched.model.units import CORES_MIN
 
 _PAIRED = 2
@@ -131,7 +131,7 @@ class AdaptivePolicy:
             job = occupancy.jobs[move.job]
             occupancy.add(job, move.target, job.pause_s)
             forecasts.refresh(move.target)
-        found = place(occupancy, chooser.choose)
+        found = place(occupancy, chooser.choose, rule.round_s)
         why |= found.why
         best = _Best()
         if rule.moves and not moves:
@@ -144,12 +144,12 @@ class AdaptivePolicy:
                 job = occupancy.jobs[move.job]
                 if job.node is not None and job.steps_per_core_s is not None:
                     moved[job.name] = Moved(job.name, job.node, move.target, job.steps_per_core_s)
-        return ClusterDecision(
-            place=found.place,
+        remembered = AdaptiveMemory(tuple(moved.values()), tuple(speeds))
+        return replace(
+            found,
             moves=tuple(moves),
             why=why,
-            memory=AdaptiveMemory(tuple(moved.values()), tuple(speeds)),
-            next_s=SOON_S if found.more else rule.round_s,
+            memory=remembered,
             forecasts_s=best.forecasts_s,
             alternatives=best.alternatives,
         )
@@ -241,7 +241,7 @@ def _considered(
     full: dict[str, list[Alternative]] = {}
     for source in sources:
         for job in occupancy.on[source]:
-            fixed = job.unmovable is not None or known_left(job) is None
+            fixed = job.unmovable is not None or job.left is None
             if fixed or job.name in occupancy.transits or job.name not in occupancy.jobs:
                 continue
             if now_s < job.rests_until_s:
@@ -346,4 +346,4 @@ class LeastAdded:
         loads = self._forecasts.loads[node]
         self._idle[node] = cores - math.fsum(load.parallel_cores for load in loads)
         work = math.fsum(load.left_core_s for load in loads)
-        self._work[node] = work / positive(cores, CORES_MIN)
+        self._work[node] = work / max(cores, CORES_MIN)

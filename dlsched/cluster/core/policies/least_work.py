@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dlsched.cluster.core.model import ClusterDecision, ClusterJob, ClusterMemory, ClusterSnapshot
-from dlsched.cluster.core.occupancy import Occupancy, positive
+from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.placing import decision
 from dlsched.model.units import CORES_MIN, render_seconds
 
@@ -43,4 +43,4 @@ def _least_work(_job: ClusterJob, nodes: Sequence[str], occupancy: Occupancy) ->
 def _work_s(node: str, occupancy: Occupancy) -> float:
     """How long all cores of the node together need for its jobs."""
     left_core_s = math.fsum(load.left_core_s for load in occupancy.loads(node))
-    return left_core_s / positive(occupancy.nodes[node].free_cores, CORES_MIN)
+    return left_core_s / max(occupancy.nodes[node].free_cores, CORES_MIN)

@@ -17,7 +17,7 @@ from dlsched.cluster.core.model import (
     NodeState,
 )
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import SOON_S, moves_off, place
+from dlsched.cluster.core.placing import moves_off, place
 from dlsched.cluster.core.policies.spread import fewest_jobs
 
 _OLDEST_S = 3600.0
@@ -126,14 +126,9 @@ class SpeConPolicy:
                 chosen, text = _move(occupancy, classed, rule)
                 if chosen is not None:
                     moves, why[chosen.job] = (chosen,), text
-        placed = place(occupancy, fewest_jobs)
-        return ClusterDecision(
-            place=placed.place,
-            moves=moves,
-            why=why | placed.why,
-            memory=SpeConMemory(tuple(classed.values()), move_at_s),
-            next_s=SOON_S if placed.more else min(rule.interval_s, rule.round_s),
-        )
+        placed = place(occupancy, fewest_jobs, min(rule.interval_s, rule.round_s))
+        remembered = SpeConMemory(tuple(classed.values()), move_at_s)
+        return replace(placed, moves=moves, why={**why, **placed.why}, memory=remembered)
 
 
 def _classed(
@@ -141,8 +136,6 @@ def _classed(
 ) -> SpeConJob | None:
     """The job with its evaluations up to now; None: it has had none."""
     for at_s, value in job.evaluations:
-        if not (math.isfinite(value) and math.isfinite(at_s)):
-            continue
         heard_s = min(max(at_s, now_s - _OLDEST_S), now_s)
         if known is None:
             known = SpeConJob(job.name, first_s=heard_s, since_s=heard_s)
@@ -165,8 +158,6 @@ def _closed(known: SpeConJob, job: ClusterJob, rule: SpeConParameters) -> SpeCon
     if known.mean is None:
         return found
     rate = abs(mean - known.mean) / (at_s - known.mean_at_s)
-    if not math.isfinite(rate):
-        return found
     peak = max(known.peak, rate)
     found = replace(found, peak=peak)
     if at_s - job.placed_at_s < rule.min_age_s:

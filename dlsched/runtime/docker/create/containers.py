@@ -1,17 +1,17 @@
-"""Translates a job's spec into the engine's create call. Pure. What the engine would silently
-accept with another meaning raises ValueError, in one line."""
+"""Translates a job's spec into the engine's create call. Pure. Volumes and ports were checked with
+the job's file."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from docker.utils import convert_port_bindings
 from docker.utils.ports import build_port_bindings
 
+from dlsched.control.checkpoint_volume import volume_parts
 from dlsched.model.spec import ContainerSpec, Healthcheck, JobSpec, Limits, Restart
 from dlsched.runtime.cgroup.limits import PERIOD_US, quota_us
 from dlsched.runtime.confinement import Confinement
@@ -19,7 +19,6 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import NO_GPUS, Injection
 from dlsched.runtime.docker.gpus.mps import MpsClient
 
-_VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 _PROPAGATION = frozenset({"private", "rprivate", "shared", "rshared", "slave", "rslave"})
 _RELABEL = frozenset({"z", "Z"})
 
@@ -44,8 +43,7 @@ class Surroundings:
 
 
 def create_body(spec: JobSpec, limits: Limits, shares: int | None, around: Surroundings) -> Body:
-    """The body of the engine's create call; `shares` None: the engine's default. Raises ValueError
-    for an invalid volume or port."""
+    """The body of the engine's create call; `shares` None: the engine's default."""
     container = spec.container
     ports = _ports(container.ports)
     return _without_none(
@@ -141,46 +139,27 @@ def _mounts(volumes: tuple[str, ...], *, shallow: bool) -> tuple[list[Body], lis
     mounts: list[Body] = []
     binds: list[str] = []
     for volume in volumes:
-        source, target, options = _volume(volume)
-        propagation = options & _PROPAGATION
-        unknown = options - _PROPAGATION - _RELABEL - {"ro", "rw", "nocopy"}
-        if unknown:
-            raise ValueError(f"volume {volume!r}: unknown mode {', '.join(sorted(unknown))}")
-        if options & _RELABEL:
+        one = volume_parts(volume)
+        if _RELABEL.intersection(one.mode):
             binds.append(volume)
-        elif source.startswith("/"):
-            mount = _bind(source, target, read_only="ro" in options)
-            if propagation:
+        elif one.is_bind:
+            mount = _bind(one.source, one.target, read_only=not one.writable)
+            if propagation := _PROPAGATION.intersection(one.mode):
                 mount["BindOptions"] = {"Propagation": min(propagation)}
-            elif shallow and "ro" in options:
+            elif shallow and not one.writable:
                 mount["BindOptions"] = {"NonRecursive": True}
             mounts.append(mount)
         else:
             mounts.append(
                 {
                     "Type": "volume",
-                    "Source": source,
-                    "Target": target,
-                    "ReadOnly": "ro" in options,
-                    "VolumeOptions": {"NoCopy": "nocopy" in options},
+                    "Source": one.source,
+                    "Target": one.target,
+                    "ReadOnly": not one.writable,
+                    "VolumeOptions": {"NoCopy": "nocopy" in one.mode},
                 }
             )
     return mounts, binds
-
-
-def _volume(volume: str) -> tuple[str, str, frozenset[str]]:
-    source, _, rest = volume.partition(":")
-    if not rest:
-        source, rest = "", source
-    target, _, mode = rest.partition(":")
-    if not PurePosixPath(target).is_absolute():
-        raise ValueError(f"volume {volume!r}: the target {target!r} is not an absolute path")
-    if source and not source.startswith("/") and not _VOLUME_NAME.fullmatch(source):
-        raise ValueError(
-            f"volume {volume!r}: the source {source!r} is neither an absolute path nor the name of "
-            "a volume"
-        )
-    return source, target, frozenset(mode.split(",")) - {""}
 
 
 def _bind(source: str, target: str, *, read_only: bool) -> Body:

@@ -75,8 +75,6 @@ class _Pull:
 @dataclass(slots=True)
 class _Fetch:
     over: Future[Body]
-    said: list[Callable[[], str]]
-    """What returns the progress, if anything does."""
     asked_s: float = 0.0
 
 
@@ -174,9 +172,8 @@ class Images:
         key = container.image, container.pull_policy
         fetch, now_s = self._fetches.get(key), self._now_s()
         if fetch is None or (fetch.over.done() and now_s - fetch.asked_s > ASKED_S):
-            said: list[Callable[[], str]] = []
-            over = begin(lambda: self.require(*key, said.append), "fetch")
-            fetch = self._fetches[key] = _Fetch(over, said)
+            over = begin(lambda: self.require(*key, lambda _: None), "fetch")
+            fetch = self._fetches[key] = _Fetch(over)
         fetch.asked_s = now_s
         if not fetch.over.done():
             return None
@@ -190,8 +187,7 @@ class Images:
 
     def progress(self, container: ContainerSpec) -> str:
         """How far that is, while it is under way."""
-        fetch = self._fetches.get((container.image, container.pull_policy))
-        return fetch.said[-1]() if fetch and fetch.said else ""
+        return str(self._pulls.get(container.image, ""))
 
 
 def _missing(reference: str, reason: str) -> ImageMissing:

@@ -8,8 +8,8 @@ from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.runtime.cgroup.enclosing import Around, Surroundings
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.limits.group import ParentGroup
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.machine.outcomes import one_line

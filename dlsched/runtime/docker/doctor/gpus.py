@@ -38,6 +38,14 @@ _TO_CDI = (
 )
 
 
+_SAFE = {
+    GpuAccess.CDI: "by CDI: updates leave them alone",
+    GpuAccess.RUNTIME: "by the NVIDIA runtime in CDI mode: updates leave them alone",
+    GpuAccess.NODES: "as device nodes; the driver's libraries must be in their images",
+}
+"""How jobs get GPUs where no update takes them away."""
+
+
 def poll(device_folder: Path) -> GpuSnapshot:
     """The GPUs, polled twice: processes that end in between are no problem."""
     inventory = Inventory(device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
@@ -68,11 +76,6 @@ def devices(
     if snapshot.driver is not None:
         cost = render_seconds(snapshot.cost_s)
         yield Finding("gpu", "ok", f"driver {snapshot.driver}; reading its GPUs takes {cost}")
-    if snapshot.missing:
-        line = (
-            f"the driver's library lacks {', '.join(snapshot.missing)}: their figures are unknown"
-        )
-        yield Finding("gpu", "warn", line, "install a driver of version 510 or later")
     for gpu in snapshot.devices:
         yield _device(gpu, options)
 
@@ -138,14 +141,8 @@ def access(
     except NotInjectable as error:
         cure = "install the NVIDIA Container Toolkit, then run `nvidia-ctk cdi generate`"
         return Finding("gpu", "warn", str(error), cure)
-    if access is GpuAccess.CDI:
-        return Finding("gpu", "ok", "jobs get GPUs by CDI: updates leave them alone")
-    if access is GpuAccess.RUNTIME:
-        line = "jobs get GPUs by the NVIDIA runtime in CDI mode: updates leave them alone"
-        return Finding("gpu", "ok", line)
-    if access is GpuAccess.NODES:
-        line = "jobs get GPUs as device nodes; the driver's libraries must be in their images"
-        return Finding("gpu", "ok", line)
+    if access in _SAFE:
+        return Finding("gpu", "ok", f"jobs get GPUs {_SAFE[access]}")
     line = (
         f"jobs get GPUs by NVIDIA's hook (mode {nvidia_mode(config)}): a CPU update could take them"
         " away (nvidia-container-toolkit#138), so ceilings are written to control group files"

@@ -87,7 +87,7 @@ def adopted_job(
 ) -> JobSpec:
     """The job that these labels, its own or those of a command, make of a container, with where its
     progress is read. `own`: all labels of the container. Raises NotAdoptable, ValueError."""
-    container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
+    container = ContainerSpec(described.image, memory_bytes=described.limits.memory_bytes or None)
     spec = spec_of(name, asked, container, came_with_cores)
     sources = read_sources(asked, presets)
     check_target(sources, spec.target)

@@ -17,6 +17,7 @@ from dlsched.runtime.docker.create.containers import restart_policy
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, gpu_names
 from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.docker.limits.dialect import engine_limits
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line
 
@@ -192,12 +193,8 @@ def _read(body: Body) -> Inspected:
         oom_killed=bool(state.get("OOMKilled")),
         error=one_line(state["Error"]) if state.get("Error") else None,
         restarts=int(body.get("RestartCount") or 0),
-        quota_us=int(host.get("CpuQuota") or 0),
-        period_us=int(host.get("CpuPeriod") or 0),
-        shares=int(host.get("CpuShares") or 0),
+        limits=engine_limits(host),
         ended_at=_text(state.get("FinishedAt", "")),
-        nano_cpus=int(host.get("NanoCpus") or 0),
-        memory_bytes=int(host.get("Memory") or 0) or None,
         address=address_in(body),
         network_of=_network_of(host.get("NetworkMode")),
         restart=restart,

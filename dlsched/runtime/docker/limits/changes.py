@@ -79,10 +79,10 @@ class Changes:
         call: Call = SetLimits(container, action, described)
         if action.gives_back and original is not None:
             call = GiveBack(container, described, original)
-        if (bar := one.bars(now_s, type(call))) is not None:
-            return Outcome(action, "failed", f"operation under way: {bar}")
-        self.machine.post(container, call, now_s)
-        return call
+        after = self.machine.post(container, call, now_s)
+        if call in after.calls:
+            return call
+        return Outcome(action, "failed", f"operation under way: {after.bars(now_s, type(call))}")
 
     def _allot(self, action: Resize, described: Inspected) -> Outcome:
         own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
@@ -121,10 +121,8 @@ class Changes:
             kept = self.instance.originals.of(own[job])
             if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
                 continue
-            now_s = self._now_s()
-            if self.machine.of(own[job]).bars(now_s, Remember) is None:
-                call = Remember(own[job], Own(job, ceilings[job]))
-                self.machine.post(own[job], call, now_s)
+            call = Remember(own[job], Own(job, ceilings[job]))
+            self.machine.post(own[job], call, self._now_s())
 
     def release(
         self, ceilings: Mapping[str, float | None], own: Mapping[str, str], until_s: float
@@ -169,15 +167,12 @@ class Changes:
             event = Listed(described, listing.at_s, held=True, answers=answers)
             self.machine.post(container, event, self._now_s())
 
-    def settle(
-        self, listing: Listing, moving: Set[str], managed: Set[str] | None, *, held: bool
-    ) -> None:
+    def settle(self, listing: Listing, moving: Set[str], managed: Set[str] | None) -> None:
         """Show the machine every container with which something was begun, or is to be. `moving`:
-        jobs; `managed`: the containers that belong to one (None: not known yet); `held`: nothing
-        may be changed any more."""
+        jobs; `managed`: the containers that belong to one (None: not known yet)."""
         # Not the cycle's time: that is from before the listing, which may not show a new container.
         records, now_s = self.instance.originals.all(), self._now_s()
-        answers = self.listings.problem is None
+        answers, held = self.listings.problem is None, self.machine.held is not None
         if answers:
             self._claim(records)
         there = listing.containers

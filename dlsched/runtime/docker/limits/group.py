@@ -21,7 +21,7 @@ from dlsched.runtime.cgroup.read import PROC, CgroupReader, hierarchies
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.identity.labels import INSTANCE
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.watch import Watch
 
 _log = logging.getLogger(__name__)

@@ -71,9 +71,7 @@ def as_listed(
         container=described.container_id,
         name=described.name,
         pid=described.pid,
-        engine=EngineLimits(
-            described.nano_cpus, described.quota_us, described.period_us, described.shares
-        ),
+        engine=described.limits,
         files=files,
         limits=files.read(),
         access=None,

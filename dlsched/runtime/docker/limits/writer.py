@@ -34,7 +34,7 @@ from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefus
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
-from dlsched.runtime.docker.instance import Instance
+from dlsched.runtime.docker.instance import DockerOptions, Instance
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
@@ -54,7 +54,6 @@ from dlsched.runtime.docker.limits.reading import (
     refusal,
     unrestored,
 )
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import (
     ELSEWHERE,
@@ -138,7 +137,7 @@ class LimitWriter:
         self._facts, self._proc = instance.facts, instance.proc
         self._injector = injector
         self.canary = Canary() if canary is None else canary
-        self._past = PastEngine(self.canary, self._facts.has_newer_runc)
+        self._past = PastEngine(self.canary, lambda: self._facts.has_newer_runc)
         self.claims = ExclusiveClaims(None if instance.originals.read_only else instance.proc)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._files: dict[str, LimitFiles] = {}
@@ -344,7 +343,7 @@ class LimitWriter:
 
     def _ceiling(self, found: ContainerLimits, cores: float | None) -> Body:
         engine = found.engine
-        return ceiling_update(engine, cores, self._facts.cores() if engine.dialect == "nano" else 0)
+        return ceiling_update(engine, cores, self._facts.cores if engine.dialect == "nano" else 0)
 
     def _has(self, found: ContainerLimits, body: Body) -> bool:
         if not found.by_file:

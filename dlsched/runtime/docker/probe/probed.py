@@ -118,7 +118,5 @@ class Probed:
     ports: tuple[ProbedPort, ...] | None = None
     """Where it listens, by port; None: the kernel does not say (an engine on another host, or
     without the right to read the processes of others)."""
-    others: tuple[str, ...] = ()
-    """Further names by which it was recognised: presets that read something else of it."""
     histograms: tuple[str, ...] = ()
     """Latency metrics of a page that no preset knows."""

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
-from dlsched.estimate.sketch import from_latencies, measured_s, merge, quantile_bounds, quantile_s
+from dlsched.estimate.sketch import from_latencies, measured_s, merge, quantile_bounds
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import PortTimes, ProbedPort, ProbeReading
@@ -108,12 +108,12 @@ def _stacks(presets: Presets) -> Iterator[Stack]:
         for source in sources:
             images, derived = tuple(fields.get("image", ())), preset.keys.base is not None
             if isinstance(source, MetricsEndpoint) and source.metrics and source.via is None:
-                yield Stack(name, images, derived, source, None, *read_by(source))
+                yield Stack(name, images, derived, source, None, *_read_by(source))
             elif isinstance(source, LogPattern):
                 yield Stack(name, images, derived, None, source)
 
 
-def read_by(endpoint: MetricsEndpoint) -> tuple[re.Pattern[bytes], re.Pattern[bytes] | None]:
+def _read_by(endpoint: MetricsEndpoint) -> tuple[re.Pattern[bytes], re.Pattern[bytes] | None]:
     """A line of the endpoint's metrics, and one that must stand beside them."""
     candidates = [Candidate(one) for one in endpoint.metrics]
     beside = {name for one in candidates for name in one.beside}
@@ -255,7 +255,7 @@ def histograms(page: bytes) -> tuple[str, ...]:
     return tuple(timed[:HISTOGRAMS_MAX])
 
 
-def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading | None:
+def latency_reading(sketch: LatencySketch) -> ProbeReading | None:
     """The reading of these requests: their p95 where something bounds it, else the mean."""
     if not sketch.count:
         return None
@@ -265,9 +265,9 @@ def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading
         mean_s = measured_s(sketch, None)
         if mean_s is None:
             return None
-        return ProbeReading("latency", mean_s, None, None, sketch.count, over_s)
+        return ProbeReading("latency", mean_s, requests=sketch.count)
     above_s = None if tail.is_exact else tail.lowest_s
-    return ProbeReading("latency", tail.highest_s, above_s, TAIL, sketch.count, over_s)
+    return ProbeReading("latency", tail.highest_s, above_s, TAIL, sketch.count)
 
 
 # ---------------------------------------------------------------------- sockets
@@ -284,7 +284,7 @@ def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:
     )
 
     def of(sketch: LatencySketch, quantile: float) -> float | None:
-        return quantile_s(sketch, quantile) if sketch.count else None
+        return measured_s(sketch, quantile) if sketch.count else None
 
     p50_s = of(whole, 0.5)
     uncertain = whole.count and p50_s is None
@@ -361,7 +361,7 @@ def _read(log: bytes, source: LogPattern) -> ProbeReading | None:
     fact = lines.fact
     whole = partial(ProbeReading, lines=fact.matched, of_lines=fact.lines)
     if batch.latencies_s:
-        one = latency_reading(from_latencies(batch.latencies_s), None)
+        one = latency_reading(from_latencies(batch.latencies_s))
         if one is not None:
             return whole("latency", one.seconds, one.above_s, one.quantile, one.requests)
     metrics: dict[str, float] = {}

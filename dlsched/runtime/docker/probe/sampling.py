@@ -1,10 +1,9 @@
 """Samples all running containers concurrently, within a few seconds, and changes none.
 
 Of the engine it asks for lists, descriptions and the last lines of logs; of the kernel, where a
-container listens and what it uses; of a container's own address, metrics pages by GET, each once
-and the one that is read twice. Ports are those on which the container listens; where the kernel
-does not say, those that it exposes or that presets name. Nothing is followed, and every answer is
-bounded in time and size.
+container listens and what it uses; of a container's own address, metrics pages by GET, each once.
+Ports are those on which the container listens; where the kernel does not say, those that it exposes
+or that presets name. Nothing is followed, and every answer is bounded in time and size.
 """
 
 from __future__ import annotations
@@ -29,15 +28,14 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_in,
 )
-from dlsched.runtime.docker.probe import proxied, recognition
+from dlsched.runtime.docker.probe import recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, Probed
-from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
-from dlsched.runtime.docker.probe.recognition import PageExtract
-from dlsched.runtime.docker.reading import locate, wall_s
+from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
+from dlsched.runtime.docker.reading import locate
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line
-from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.http_page import ANSWER_S, OtherStatus, Unanswered, fetch
 from dlsched.runtime.progress.listening import listening_of, shows_sockets
 from dlsched.runtime.progress.scrape import named
@@ -51,8 +49,6 @@ PORT_S = 1.0
 """Time for each request at least while there is that much left, as a large page of a busy server
 takes; at most `ANSWER_S`. A server that accepts connections and speaks no HTTP must not use up the
 time of the ports after it."""
-AGAIN_S = 1.0
-"""Time for the second page: it has answered before."""
 GPU_S = 5.0
 """How long the GPU driver is waited for, while containers are sampled: an unused one takes seconds
 to initialise."""
@@ -75,8 +71,6 @@ WHOLE_S = 30.0
 _ID_CHARACTERS = 12
 """Of an id, as a daemon shows it."""
 
-_Reader = Callable[[], PageDelta]
-
 
 class UnknownContainer(DlschedError):
     """No running container has that name."""
@@ -89,7 +83,7 @@ class ProbeOptions:
     http: bool = True
     """Whether metrics pages are asked for."""
     over_s: float = 2.0
-    """Time between the two readings of a page and of CPU time."""
+    """Time in which requests and CPU time are counted."""
     left_out: frozenset[str] = frozenset()
     """Ids of containers that are not sampled: dlsched's own."""
     tap: Tap | None = None
@@ -111,13 +105,11 @@ def probe(
         if one.get("State") == "running" and one.get("Id") not in options.left_out
     ]
     chosen = _chosen(listed, options.names)
-    known = Known(recognition.stacks_of(presets), proxied.proxies_of(presets))
-    # A proxy that was not asked for may count the requests of those that were.
-    beside = [one for one in listed if one not in chosen and known.is_proxy(str(one.get("Image")))]
+    stacks = recognition.stacks_of(presets)
     gate = threading.BoundedSemaphore(ENGINE_CALLS)
     samples = [
-        _Sample(engine, gate, str(one["Id"]), _name(one), known, options, managed or {}, now_s)
-        for one in [*chosen, *beside]
+        _Sample(engine, gate, str(one["Id"]), _name(one), stacks, options, managed or {}, now_s)
+        for one in chosen
     ]
     until_s = now_s() + WHOLE_S
     held = begin(_held_on_gpus, "probe-gpus")
@@ -135,18 +127,13 @@ def probe(
     on_gpus: Mapping[str, int] = {}
     with suppress(TimeoutError, DlschedError):
         on_gpus = held.result(max(0.0, until_s - now_s()))
-    pages = [page for one in samples if (page := one.proxied) is not None]
-    found = [
-        proxied.through(one.found, one.alias, pages, known.proxies)
-        for one in samples[: len(chosen)]
-    ]
     whole = [
         replace(
-            one,
-            gpu_memory_bytes=on_gpus.get(one.container_id),
-            host=None if one.ports is None else use,
+            one.found,
+            gpu_memory_bytes=on_gpus.get(one.found.container_id),
+            host=None if one.found.ports is None else use,
         )
-        for one in found
+        for one in samples
     ]
     return tuple(sorted(whole, key=lambda one: one.name))
 
@@ -218,7 +205,7 @@ class _Sample:
         gate: threading.BoundedSemaphore,
         container_id: str,
         name: str,
-        known: Known,
+        stacks: Sequence[Stack],
         options: ProbeOptions,
         managed: Mapping[str, str],
         now_s: Callable[[], float],
@@ -226,8 +213,7 @@ class _Sample:
         self._engine = engine
         self._watched: Watched | None = None
         self._gate = gate
-        self._known = known
-        self._stacks = known.stacks
+        self._stacks = stacks
         self._options = options
         self._managed = managed
         self._now_s = now_s
@@ -235,12 +221,6 @@ class _Sample:
         self._forbids_wire = False
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
-        self._again: _Reader | None = None
-        """Reads the page once more."""
-        self.alias: str | None = None
-        """Its name at proxies, where that is not the container's."""
-        self.proxied: ProxyPage | None = None
-        """What it counted of others, where it is a proxy."""
         self.begun_s = now_s()
         self.found = Probed(
             name, container_id, "", None, unread="the container did not answer in time"
@@ -272,7 +252,6 @@ class _Sample:
             one = inspected(body)
             labels = labels_in(body)
             self._forbids_wire = forbids_wire(labels)
-            self.alias = proxied.alias_of((body.get("Config") or {}).get("Labels") or {})
         except (DlschedError, ValueError, TypeError) as error:
             self.found = replace(self.found, unread=one_line(error))
             return
@@ -305,32 +284,24 @@ class _Sample:
         self.found = replace(self.found, memory_bytes=read.memory_bytes, ports=ports)
         if self._options.tap is not None and ports and not self._forbids_wire:
             asked = {
-                stack.endpoint.http_path for stack in self._known.all if stack.endpoint is not None
+                stack.endpoint.http_path for stack in self._stacks if stack.endpoint is not None
             }
             self._watched = self._options.tap.watch(
                 one.pid, one.container_id, paths=sorted({*asked, *recognition.METRICS_PATHS})
             )
 
     def _used(self) -> tuple[float, float] | None:
-        """The moment, and its CPU time: of the kernel, or else of the engine."""
-        if self._group is not None:
-            used = self._group.read().usage_core_s
-            return None if used is None else (self._now_s(), used)
-        with suppress(DlschedError, KeyError, TypeError, ValueError):
-            with self._gate:
-                stats = self._engine.stats(self.found.container_id)
-            return self._now_s(), float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
-        return None
+        """The moment, and its CPU time; None: the kernel does not say."""
+        used = None if self._group is None else self._group.read().usage_core_s
+        return None if used is None else (self._now_s(), used)
 
     def _read_page(self, one: Inspected, body: Body) -> str | None:
         """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
         why = "the container listens on no port" if self.found.ports == () else None
-        every = self._known.all
         exposed = recognition.exposed_ports(body)
-        asked = every if self._known.is_proxy(one.image) else self._stacks
         listening = None if self.found.ports is None else {at.port for at in self.found.ports}
-        to_ask = recognition.ports_to_ask(listening, exposed, one.image, asked)
+        to_ask = recognition.ports_to_ask(listening, exposed, one.image, self._stacks)
         for turn, (port, paths) in enumerate(to_ask):
             try:
                 address = self._address(one, port)
@@ -342,7 +313,7 @@ class _Sample:
                 if left_s <= 0.0:
                     return why or f"no answer within {HTTP_S:g} s"
                 within_s = min(left_s, ANSWER_S, max(PORT_S, left_s / (len(to_ask) - turn)))
-                extract = PageExtract(every)
+                extract = PageExtract(self._stacks)
                 try:
                     fetch(address, port, path, extract.feed, within_s)
                 except Unanswered as error:
@@ -351,11 +322,8 @@ class _Sample:
                         break  # another path of the same port answers no better
                     continue
                 if lines := extract.lines():
-                    if self._known.reports(lines) and extract.refused is None:
-                        self.proxied = ProxyPage(self.found.name, address, port, path, lines)
-                    self._recognise(one, address, port, path, lines)
+                    self._recognise(one, port, path, lines)
                     if extract.refused is not None:
-                        self._again = None
                         self.found = replace(self.found, reading=None, unread=extract.refused)
                     return None
         return why
@@ -376,19 +344,14 @@ class _Sample:
         except (DlschedError, ValueError) as error:
             raise Unanswered(one_line(error)) from error
 
-    def _recognise(self, one: Inspected, address: str, port: int, path: str, page: bytes) -> None:
+    def _recognise(self, one: Inspected, port: int, path: str, page: bytes) -> None:
         """Take a page: whose it is, and what it says since the server began."""
         speakers = recognition.speakers(page, one.image, port, self._stacks)
         if speakers and (endpoint := speakers[0].endpoint) is not None:
             preset = speakers[0].preset
             typical = port in endpoint.ports and path == endpoint.http_path
             sources = (preset,) if typical else recognition.options_of(preset, port, path, None)
-            self.found = replace(
-                self.found,
-                preset=preset,
-                sources=sources,
-                others=tuple(stack.preset for stack in speakers[1:]),
-            )
+            self.found = replace(self.found, preset=preset, sources=sources)
             endpoint = replace(endpoint, ports=(port,), http_path=path)
         else:
             names = recognition.histograms(page)
@@ -401,33 +364,16 @@ class _Sample:
             endpoint = MetricsEndpoint((port,), path, (Metric(name=first),) if first else ())
         self.found = replace(self.found, where=f"port {port}")
         if endpoint.metrics:
-            self._begin_pages(one, address, endpoint, page)
+            self._read_counts(endpoint, page)
 
-    def _begin_pages(
-        self, one: Inspected, address: str, endpoint: MetricsEndpoint, page: bytes
-    ) -> None:
-        """Take the first page as what was counted since the server began."""
+    def _read_counts(self, endpoint: MetricsEndpoint, page: bytes) -> None:
+        """Take what was counted since the server began."""
         pages = Pages(named(endpoint, None), from_end=False, hint=endpoint.hint)
-        began_s = wall_s(one.started_at)
-
-        def take(page: bytes) -> PageDelta:
-            at_s = time.time()
-            return pages.take(page, at_s, None if began_s is None else max(0.0, at_s - began_s))
-
-        def again() -> PageDelta:
-            extract = PageExtract(self._stacks)
-            fetch(address, endpoint.ports[0], endpoint.http_path, extract.feed, AGAIN_S)
-            lines = extract.lines()
-            if extract.refused is not None:
-                raise Unanswered(extract.refused)
-            return take(lines)
-
-        delta = take(page)
-        reading = None
+        delta = pages.take(page, time.time())
+        counted, reading = delta.latency is not None, None
         if delta.latency is not None:
-            reading = recognition.latency_reading(delta.latency, None)
-            self._again = again
-        unread = delta.problem or (NO_REQUEST if delta.latency is not None else None)
+            reading = recognition.latency_reading(delta.latency)
+        unread = delta.problem or (NO_REQUEST if counted else None)
         self.found = replace(
             self.found, reading=reading, unread=None if reading is not None else unread
         )
@@ -446,7 +392,6 @@ class _Sample:
         if found is None:
             return
         stack, reading = found
-        self._again = None
         self.found = replace(
             self.found,
             preset=stack.preset,
@@ -454,7 +399,6 @@ class _Sample:
             sources=(stack.preset,),
             reading=reading,
             unread=None,
-            others=(),
             histograms=(),
         )
 
@@ -482,14 +426,11 @@ class _Sample:
             self.found = replace(self.found, cpu_cores=cores)
         if self._group is not None:
             self._group.close()
-        if self.proxied is not None:
-            self._end_proxied(self.proxied)
-        self._end_again()
         if self._watched is not None:
             self._end_times(self._watched)
 
     def _end_times(self, watched: Watched) -> None:
-        """Take what was measured at its sockets; it goes before a page that is less exact."""
+        """Take what was measured at its sockets; it goes before what a page counted until now."""
         timed = recognition.timed(self.found.ports or (), watched)
         watched.close()
         self.found = replace(self.found, ports=timed)
@@ -502,30 +443,10 @@ class _Sample:
             )
         busiest = recognition.busiest(timed)
         read = self.found.reading
-        exact = read is not None and read.quantile is not None and read.above_s is None
-        if busiest is None or exact or (read is not None and read.kind != "latency"):
+        if busiest is None or (read is not None and read.kind != "latency"):
             return
         port, reading = busiest
         self.found = replace(self.found, reading=reading, timed=port, sources=(), unread=None)
-
-    def _end_again(self) -> None:
-        if self._again is None:
-            return
-        with suppress(Unanswered):
-            over_s = self._now_s() - self.begun_s
-            delta = self._again()
-            if delta.latency is not None and delta.latency.count:
-                reading = recognition.latency_reading(delta.latency, over_s)
-                self.found = replace(self.found, reading=reading, unread=None)
-
-    def _end_proxied(self, page: ProxyPage) -> None:
-        extract = PageExtract(self._known.proxies)
-        over_s = self._now_s() - self.begun_s
-        with suppress(Unanswered):
-            fetch(page.address, page.port, page.path, extract.feed, AGAIN_S)
-            lines = extract.lines()
-            if extract.refused is None:
-                self.proxied = replace(page, second=lines, over_s=over_s)
 
 
 def _by_labels(labels: Mapping[str, str]) -> str | None:

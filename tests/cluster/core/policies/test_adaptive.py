@@ -192,7 +192,7 @@ def test_no_move_is_proposed_from_a_node_that_a_job_is_leaving() -> None:
     nodes = [node("A"), node("B"), node("C")]
     jobs = equal_jobs(*"AAAAA")
     assert decide(snapshot(nodes, jobs)).moves
-    moving = (Transit("j4", "A", "C", NOW_S, NOW_S + 10),)
+    moving = (Transit("j4", "A", "C", NOW_S + 10),)
     assert decide(snapshot(nodes, jobs, moving=moving)).moves == ()
 
 

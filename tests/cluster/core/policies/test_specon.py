@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -88,13 +87,6 @@ def test_no_job_is_classed_before_its_age() -> None:
     assert {one.growth for one in classes(rounds, placed_at_s=31.0)} == {Growth.PROGRESSING}
 
 
-def test_values_that_are_no_numbers_are_left_out() -> None:
-    rounds = [(10.0 * k, [Evaluation(10.0 * k, value)]) for k, value in enumerate(VECTOR_G[:6])]
-    rounds[2][1].append(Evaluation(20.0, math.nan))
-    rounds[3][1].append(Evaluation(math.nan, 1.0))
-    assert classes(rounds)[-1].growth is Growth.CONVERGED
-
-
 S_NODES = [node(name) for name in "ABC"]
 S_CLASSES = {
     "a1": (Growth.PROGRESSING, 0.0),
@@ -146,7 +138,7 @@ def test_only_converged_movable_jobs_go_and_only_to_nodes_with_room() -> None:
 
 
 def test_one_move_at_a_time_and_one_a_round() -> None:
-    assert vector_s(moving=(Transit("b2", "B", "A", 70.0, 90.0),)).moves == ()
+    assert vector_s(moving=(Transit("b2", "B", "A", 90.0),)).moves == ()
     first = vector_s()
     assert isinstance(first.memory, SpeConMemory)
     assert first.memory.move_at_s == 110.0
@@ -163,12 +155,3 @@ def test_new_jobs_start_as_under_spread() -> None:
 
 def test_a_job_that_moved_once_stays() -> None:
     assert vector_s(a4={"moves": 1}).moves == (Move("a3", "C"),)
-
-
-def test_a_mean_that_overflows_does_not_hide_growth_for_ever() -> None:
-    rounds = [(10.0 * k, [Evaluation(10.0 * k, value)]) for k, value in enumerate(VECTOR_G[:3])]
-    rounds[1][1].extend([Evaluation(10.0, 1.7e308)] * 2)
-    steep = [(10.0 * k, [Evaluation(10.0 * k, 5.0 * k)]) for k in range(3, 8)]
-    found = classes([*rounds, *steep])[-1]
-    assert found.growth is Growth.PROGRESSING
-    assert found.peak < 2

@@ -24,7 +24,7 @@ def test_a_draining_node_is_emptied_one_by_one() -> None:
     assert decision.moves == (Move("r1", "b"),)
     assert decision.why["r0"] == "a drains, and the job cannot be moved: it publishes ports"
     assert decision.why["r2"] == "a drains: its jobs move one by one"
-    moving = (Transit("r1", "a", "b", 0, 10),)
+    moving = (Transit("r1", "a", "b", 10),)
     assert POLICY.decide(snapshot(nodes, jobs, moving=moving), None).moves == ()
 
 

@@ -16,6 +16,7 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
+from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine import start as starts
@@ -27,7 +28,6 @@ from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 from tests.runtime.docker.fake_host import full_disk
 from tests.runtime.docker.making import calls_of, instance_of, making
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
-from tools.base_image import BASE
 
 on_engine = pytest.mark.engine
 
@@ -54,29 +54,6 @@ def test_start_that_the_engine_refuses_leaves_nothing(
     assert reason in failed.detail and "\n" not in failed.detail
     assert not failed.retryable
     rig.until(lambda seen: fact(seen, "nosuch") is None)
-
-
-@on_engine
-def test_a_name_that_somebody_else_has_is_left_to_him(rig: Rig) -> None:
-    name = f"dlsched-{rig.options.instance}-taken"
-    other = rig.client.create_container(BASE, list(SLEEP), name=name)["Id"]
-    try:
-        begin(rig, "taken")
-        failed = rig.until_failed("taken")
-        assert f"the name {name} is taken by container {other[:12]}" in failed.detail
-        assert not failed.retryable
-        assert rig.client.inspect_container(other)["State"]["Status"] == "created"
-    finally:
-        rig.client.remove_container(other, force=True)
-
-
-@on_engine
-def test_an_older_container_in_the_way_is_worth_trying_again(rig: Rig) -> None:
-    rig.start(job_spec("older"))
-    begin(rig, "older", ("sleep", "601"))
-    failed = rig.until_failed("older")
-    assert "older spec" in failed.detail
-    assert failed.retryable
 
 
 @on_engine
@@ -151,22 +128,6 @@ def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     assert found.exit_code == 3
     rig.remove(found, grace_s=5)
     rig.until(lambda seen: fact(seen, "loops") is None)
-
-
-@on_engine
-def test_a_restarted_agent_reads_only_what_is_told_to_it(rig: Rig) -> None:
-    tell = (
-        "import os, time\n"
-        "for step in range(1, 600):\n"
-        "    with open(os.environ['DLSCHED_METRICS_FILE'], 'a') as f:\n"
-        '        f.write(\'{"t": 1, "step": %d}\\n\' % step)\n'
-        "    time.sleep(0.1)\n"
-    )
-    rig.start(job_spec("told", ("python", "-c", tell)))
-    rig.until(lambda s: any(4 in steps_of(found) for found in s.containers))
-    rig.reopen()
-    seen = rig.until(lambda s: any(steps_of(found) for found in s.containers))
-    assert min(steps_of(seen.containers[0])) > 4
 
 
 def steps_of(found: ContainerFact) -> list[int | None]:
@@ -277,6 +238,29 @@ def test_a_container_that_does_not_start_is_taken_away(
     assert bench.created == []
     (record,) = Originals(tmp_path).all().values()  # recorded before its start
     assert (record.job, record.adopted, record.given_back) == ("job", False, False)
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "another's", "its image's"])
+def test_a_name_that_is_taken_is_left_to_who_has_it(bench: Bench, whose: str) -> None:
+    spec = job_spec("job", ("a",))
+    labels = {} if whose == "nobody's" else labels_of(spec, "i", "")
+    if whose == "another's":
+        labels["dlsched.job"] = "other"
+    key = bench.engine.create("dlsched-i-job", {"Image": "x", "Labels": labels})
+    bench.engine.answers[f"image image-of-{key}"] = {"Config": {"Labels": labels}}
+    bench.begin("a")
+    (word,) = bench.machine.begun(None)
+    assert word.detail.startswith(f"the name dlsched-i-job is taken by container {key[:12]}")
+    assert not word.retryable
+    assert bench.engine.all[key].status == "created"
+
+
+def test_a_container_of_an_older_spec_in_the_way_is_worth_trying_again(bench: Bench) -> None:
+    bench.begin("a")
+    bench.begin("b")
+    (word,) = bench.machine.begun(None)
+    assert "older spec is still there" in word.detail
+    assert word.retryable
 
 
 def test_job_without_a_record_does_not_start(bench: Bench) -> None:

@@ -80,11 +80,6 @@ def test_a_gpu_that_cannot_be_used_as_usual_is_told_with_a_remedy(
     assert (found.state, line in found.line, remedy in found.remedy) == (state, True, True), found
 
 
-def test_what_cannot_be_told_is_named() -> None:
-    (found,) = devices(A100, missing=("nvmlDeviceGetMigMode",))[:1]
-    assert (found.state, "lacks nvmlDeviceGetMigMode" in found.line) == ("warn", True)
-
-
 def test_users_beside_the_jobs_are_told() -> None:
     used = replace(
         A100,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import docker
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.doctor.probe import probe
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.doctor.finding import Finding
 from tests.runtime.docker.fake_engine import FakeEngine
 from tests.runtime.docker.fake_host import FakeHost
@@ -166,15 +163,3 @@ def test_whether_the_idle_class_can_be_had_is_said(engine: FakeEngine) -> None:
     assert found(engine)["quota"].line.endswith("; the idle class works")
     starting(engine, after=lambda host: (host.cpu / "cpu.idle").unlink())
     assert found(engine)["quota"].line.endswith("; this kernel has no idle class")
-
-
-@pytest.mark.engine
-def test_the_real_engine_passes_and_keeps_nothing(
-    docker_client: docker.APIClient, docker_host: str, base_image: str
-) -> None:
-    instance = f"t{secrets.token_hex(3)}"
-    with closing(Engine(docker_host, 30.0)) as engine:
-        told = list(probe(engine, instance))
-    assert [(one.what, one.state) for one in told] == [("quota", "ok"), ("nano", "ok")], told
-    names = {"name": f"dlsched-probe-{instance}"}
-    assert docker_client.containers(all=True, filters=names) == []

@@ -9,7 +9,8 @@ from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Probe
-from dlsched.runtime.docker.gpus.enforcement import with_gpus
+from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
+from tests.doubles import texts
 from tests.runtime.machine.described import RUNNING
 
 DEVICES = (GpuFact("GPU-a", 0, "Model", 1 << 34), GpuFact("GPU-b", 1, "Model", 1 << 34))
@@ -48,14 +49,6 @@ def test_of_one_that_somebody_else_made_the_words_are_read(tmp_path: Path) -> No
     assert seen.actual.gpu_share is None
 
 
-def test_of_one_of_ours_without_a_label_the_words_are_read_too(tmp_path: Path) -> None:
-    """An older agent's: what it holds would be given away once more."""
-    older = replace(OWN, gpus=("all",), gpu_access=GpuAccess.LEGACY)
-    assert with_gpus(FACT, older, DEVICES, blind(), tmp_path).gpus == ("GPU-a", "GPU-b")
-    gone = replace(OWN, gpus=("GPU-gone",))
-    assert with_gpus(FACT, gone, DEVICES, blind(), tmp_path).gpus == ("GPU-gone",)
-
-
 def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
     seen = with_gpus(FACT, OWN, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {"devices": "CDI", "cpu": "the engine"}
@@ -82,3 +75,14 @@ def test_a_loss_is_that_of_this_start(tmp_path: Path) -> None:
     assert seen.gpu_lost == "the container may not open /dev/nvidia0 any more"
     again = replace(OWN, pid=OWN.pid + 1)
     assert with_gpus(FACT, again, DEVICES, canary, tmp_path).gpu_lost is None
+
+
+def test_what_is_wrong_with_gpus_is_an_alarm_each() -> None:
+    canary = blind()
+    canary.check(GpuContainer(OWN.container_id, "name", OWN.pid, GpuAccess.CDI, ("/dev/nvidia0",)))
+    gpus = (DEVICES[0], replace(DEVICES[1], trouble="fell off the bus"))
+    driver, lost, taken = texts(gpu_alarms(gpus, "no driver", (RUNNING, OWN), canary))
+    assert driver == "gpu: no driver"
+    assert lost.startswith("gpu: GPU 1 (GPU-b): fell off the bus")
+    assert taken.startswith("gpu: job: the container may not open /dev/nvidia0 any more: set gpus.")
+    assert gpu_alarms(DEVICES, None, (RUNNING,), canary) == ()

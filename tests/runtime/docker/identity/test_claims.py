@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import APIError
 
 from dlsched.config.metrics.loading import load_presets
-from dlsched.model.actions import Start
 from dlsched.model.sources import MetricsEndpoint, MetricsFile
-from dlsched.model.spec import JobSpec, LatencyTarget, Limits
+from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.claims import REASONS_MOST
@@ -24,7 +20,7 @@ from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
 from tests.runtime.docker.fake_engine import Faulty
 from tests.runtime.docker.making import instance_of
-from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
+from tests.runtime.docker.rig import job_spec
 from tests.runtime.docker.test_listing import (
     clock,
     engine,
@@ -310,45 +306,6 @@ def test_of_many_that_are_left_alone_only_the_number_is_told(
     assert seen(listings) == set()
     assert len(listings.last.left_alone) == REASONS_MOST + 1
     assert left_alone(listings)[-1] == "3 more containers are left alone"
-
-
-@pytest.mark.engine
-@pytest.mark.gate
-def test_a_container_of_a_committed_image_is_nobodys_but_a_job_of_it_is_ours(rig: Rig) -> None:
-    first = rig.start(job_spec("first"))
-    tag = f"dlsched-test/{secrets.token_hex(4)}"
-    other = None
-    try:
-        rig.client.commit(first.container_id, tag, "1")
-        other = rig.client.create_container(f"{tag}:1", list(SLEEP))["Id"]
-        rig.client.start(other)
-        rig.apply(Start(job_spec("second", image=f"{tag}:1"), Limits(0.5), 1024))
-        seen = rig.until(lambda s: fact(s, "second") is not None and not s.begun)
-        assert {one.job for one in seen.containers} == {"first", "second"}
-        assert fact(seen, "first") is not None
-        assert other not in {one.container_id for one in seen.containers}
-    finally:
-        rig.close()
-        with suppress(APIError):
-            rig.client.remove_container(other, force=True)
-        rig.client.remove_image(f"{tag}:1", force=True)  # a test beside may use it
-
-
-@pytest.mark.engine
-def test_a_start_does_not_take_over_a_container_of_a_committed_image(rig: Rig) -> None:
-    first = rig.start(job_spec("same"))
-    tag = f"dlsched-test/{secrets.token_hex(4)}"
-    name = f"dlsched-{rig.options.instance}-same"
-    try:
-        rig.client.commit(first.container_id, tag, "1")
-        rig.client.remove_container(first.container_id, force=True)
-        rig.until(lambda s: fact(s, "same") is None)
-        rig.client.create_container(f"{tag}:1", list(SLEEP), name=name)
-        rig.apply(Start(job_spec("same"), Limits(0.5), 1024))
-        assert f"the name {name} is taken" in rig.until_failed("same").detail
-    finally:
-        rig.close()
-        rig.client.remove_image(f"{tag}:1", force=True)  # a test beside may use it
 
 
 # ---------------------------------------------------------------------- set aside for a move

@@ -20,7 +20,7 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_of,
 )
-from dlsched.runtime.docker.identity.own import own_containers
+from dlsched.runtime.docker.instance import own_containers
 
 SPEC = JobSpec(
     "job",
@@ -48,7 +48,7 @@ def test_what_is_written_into_the_labels_is_read_back() -> None:
     found = inspected(description(labels))
     assert (found.instance, found.job, found.source) == ("default", "job", "job.yaml")
     assert (found.digest, found.container_digest, found.stop) == ("d1", "c1", Stop("SIGINT", 2.5))
-    assert (found.restarts, found.quota_us, found.shares) == (2, 37_000, 512)
+    assert (found.restarts, found.limits.quota_us, found.limits.shares) == (2, 37_000, 512)
 
 
 def test_an_image_cannot_make_its_work_anothers() -> None:

@@ -54,7 +54,6 @@ class Bench:
         self.host = FakeHost(root).claimable()
         self.now_s = 100.0
         self.managed: Set[str] | None = None
-        self.held = False
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
         clock: Any = SimpleNamespace(now_s=lambda: self.now_s, wall_time=lambda: "now")
@@ -103,7 +102,7 @@ class Bench:
     def sweep(self, *listed: Inspected, **more: Any) -> None:
         """One cycle, whose listing began at this moment."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed}, **more)
-        self.changes.settle(listing, frozenset(), self.managed, held=self.held)
+        self.changes.settle(listing, frozenset(), self.managed)
         self.machine.take(self.executor.ended())
 
 
@@ -291,7 +290,7 @@ def test_one_that_a_job_is_about_to_have_keeps_its_limits(bench: Bench) -> None:
     listing = Listing(bench.now_s, {CONTAINER: described()})
     bench.now_s += 0.1
     bench.begin(resize(), described())
-    bench.changes.settle(listing, frozenset(), bench.managed, held=False)
+    bench.changes.settle(listing, frozenset(), bench.managed)
     bench.managed = {CONTAINER}
     bench.now_s += 5.0
     bench.sweep(described())
@@ -390,7 +389,7 @@ def test_release_does_not_wait_for_ever(bench: Bench) -> None:
 
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
     bench.changes.release({}, {}, bench.now_s)
-    bench.held = True
+    bench.machine.held = "given back"
     bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1

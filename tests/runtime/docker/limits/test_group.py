@@ -10,9 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.limits import group
 from dlsched.runtime.docker.limits.group import ParentGroup, give_weight_back
-from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.watch import Watch
 
 

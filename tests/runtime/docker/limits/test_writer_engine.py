@@ -16,7 +16,7 @@ from dlsched.runtime.cgroup.limits import weights_of
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.machine.outcomes import ELSEWHERE, Own, Untouchable
+from dlsched.runtime.machine.outcomes import Own, Untouchable
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.making import instance_of
 from tests.waiting import until
@@ -277,25 +277,3 @@ def test_one_that_restarts_all_the_time_is_given_back(agent: Agent, make: Make) 
         )
         assert agent.give_back(theirs) is None
         assert_equivalent(words, theirs.host_config())
-
-
-def test_another_agent_leaves_it_alone_until_it_is_given_back(
-    agent: Agent, make: Make, docker_host: str, tmp_path: Path
-) -> None:
-    theirs = make(CpuQuota=70_000)
-    before = theirs.files()
-    agent.change(theirs)
-    changed = theirs.files()
-    with closing(Agent(docker_host, tmp_path / "second")) as second:
-        assert second.hands.refusal(theirs.id) == ELSEWHERE
-        with pytest.raises(Untouchable, match=ELSEWHERE):
-            second.change(theirs)
-        assert theirs.files() == changed
-        theirs.client.restart(theirs.id, timeout=0)
-        assert second.hands.refusal(theirs.id) == ELSEWHERE
-        assert agent.give_back(theirs) is None
-        assert second.hands.refusal(theirs.id) is None
-        second.change(theirs)
-        assert agent.hands.refusal(theirs.id) == ELSEWHERE
-        assert second.give_back(theirs) is None
-    assert theirs.files() == before

@@ -16,7 +16,7 @@ import pytest
 from docker.errors import APIError
 
 from dlsched.model.actions import Remove, Start
-from dlsched.model.facts import ContainerFact, ContainerState, Observation
+from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.leaving import Leaving, LeavingPhase
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
@@ -217,25 +217,6 @@ def test_a_job_leaves_and_goes_on_elsewhere_from_its_checkpoint(node: Node, othe
     assert len(begins_of(other.log())) == 4
 
 
-HOSTILE = {
-    "pipe": ("os.mkfifo('/ckpt/pipe')", "'pipe' is a named pipe, which is not carried"),
-    "size": ("open('/ckpt/big', 'wb').truncate(1 << 30)", "the archive is larger than 16 MiB"),
-}
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_hostile_is_not_packed_and_the_job_goes_on(node: Node, what: str) -> None:
-    act, why = HOSTILE[what]
-    before = node.start(node.spec(when_asked=f"{act}; {SAVES}"))
-    node.leave()
-    state = node.until(LeavingPhase.REFUSED)
-    assert state is not None
-    assert why in state.why
-    assert state.why.startswith("moved back: the job's checkpoint cannot be handed over: ")
-    assert node.runs_again().container_id == before.container_id
-    assert list(node.archive.parent.glob("*.tar*")) == []
-
-
 @pytest.mark.parametrize("what", ["missing", "noise", "hostile"])
 def test_what_cannot_be_unpacked_leaves_nothing(node: Node, what: str) -> None:
     if what == "noise":
@@ -324,30 +305,6 @@ def test_a_job_that_had_not_left_for_certain_comes_back(
             not read_allotment(job_dir(node.rig.options.state_dir, "trains")).checkpoint_wanted
         )
     )
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["with its file", "without its file"])
-def test_a_job_that_has_left_stays_away_when_another_agent_begins(node: Node, kept: bool) -> None:
-    before = node.start(node.spec())
-    node.left()
-    node.rig.reopen()
-    if kept:
-        node.jobs.keep_away({"trains": node.archive}, lambda *_: None)
-    else:
-        node.jobs.keep_away({}, lambda job, _: node.archive if job == "trains" else None)
-
-    def listed(seen: Observation) -> bool:
-        assert seen.containers == ()
-        return seen.engine_ok
-
-    for _ in range(20):
-        node.rig.until(listed)
-    aside = set_aside_name(node.rig.options.instance, "trains")
-    assert names(node.rig) == {aside: "exited"}
-    assert node.archive.exists()
-    node.jobs.give_back("trains")
-    assert node.runs_again().container_id == before.container_id
-    node.rig.until(lambda _: not node.archive.exists())
 
 
 @pytest.mark.parametrize("at", ["create", "unpack", "filled"])

@@ -15,13 +15,15 @@ from dlsched.model.actions import Outcome, Remove, Start
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.leaving import Leaving, LeavingPhase
-from dlsched.model.spec import Checkpoint, Limits, Stop
+from dlsched.model.spec import Checkpoint, Limits, Restart, Stop
 from dlsched.runtime.docker.archives import Unfit
 from dlsched.runtime.docker.carrying import Brought, NotShared
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.instance import BusyContainers
+from dlsched.runtime.machine.calls import SetRestart
+from dlsched.runtime.machine.container import Container
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.move import REST_S
 from dlsched.runtime.machine.outcomes import Packed
@@ -111,7 +113,6 @@ class Node(World):
         self.arrivals: Any = Arriving()
         self.acts = PackingActs(self.arrivals)
         self.present: Inspected | None = OLD
-        self.bar: str | None = None
         self.checkpoint = CHECKPOINT
         self.reopen(kept=kept)
 
@@ -301,9 +302,15 @@ def test_one_that_cannot_be_asked_is_refused(node: Node, change: Any, why: str) 
 
 
 def test_busy_container_is_refused(node: Node) -> None:
-    node.bar = "operation under way: stopping"
+    node.machine.busy["old"] = Container("old", (SetRestart("old", Restart()),))
     node.leave()
-    assert node.state == Leaving(REFUSED, why="operation under way: stopping")
+    assert node.state == Leaving(REFUSED, why="operation under way: updating")
+
+
+def test_none_leaves_after_everything_was_given_back(node: Node) -> None:
+    node.machine.held = "limits were given back"
+    node.leave()
+    assert node.state == Leaving(REFUSED, why="limits were given back")
 
 
 def test_container_that_is_moved_is_refused(node: Node) -> None:

@@ -85,7 +85,6 @@ class World:
 
     arrivals: Any = None
     present: Inspected | None = OLD
-    bar: str | None = None
 
     def __init__(self) -> None:
         self.acts: Any = Acts()
@@ -107,7 +106,6 @@ class World:
             listings,
             watches,
             "/".join,
-            lambda _: self.bar,
         )
 
     def hide(self, jobs: Set[str]) -> None:

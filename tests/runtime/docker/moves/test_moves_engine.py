@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.model.actions import Move, Remove, Start
+from dlsched.model.actions import Move, Start
 from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
@@ -24,7 +24,6 @@ from dlsched.runtime.machine import move
 from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, fact, job_spec
-from tests.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -94,12 +93,6 @@ def log_of(folder: Path) -> list[tuple[str, int]]:
     return [(word, int(step)) for word, step in words]
 
 
-def has_gone_on(folder: Path) -> bool:
-    """Whether it has begun again since it saved itself."""
-    words = [word for word, _ in log_of(folder)]
-    return "begins" in words[words.index("saved") :]
-
-
 def started(rig: Rig, spec: JobSpec, folder: Path) -> ContainerFact:
     """It runs, and its signal handlers are in place."""
     found = rig.start(spec)
@@ -124,20 +117,10 @@ def own_name(rig: Rig) -> str:
     return container_name(rig.options.instance, "trains")
 
 
-def until_step(rig: Rig, words: str, within_s: float = 60.0) -> Observation:
-    """Until its move is told to be at that point."""
-
-    def there(seen: Observation) -> bool:
-        found = fact(seen, "trains")
-        return found is not None and words in str(found.operation or "")
-
-    return rig.until(there, within_s)
-
-
 @pytest.mark.gate
 def test_a_job_goes_on_in_a_new_container_from_its_checkpoint(rig: Rig, folder: Path) -> None:
     spec = trains(folder, at_start='open("/scratch/kept", "a").write("x")')
-    volumes = (*spec.container.volumes, "/scratch")  # which only the old container knows
+    volumes = (*spec.container.volumes, ":/scratch")  # which only the old container knows
     spec = replace(spec, container=replace(spec.container, volumes=volumes))
     before = started(rig, spec, folder)
     old = rig.client.inspect_container(before.container_id)
@@ -164,10 +147,6 @@ def folder_of(rig: Rig) -> Path:
     return job_dir(rig.options.state_dir, "trains")
 
 
-FAILS_ELSEWHERE = """
-if step and not os.path.exists("/here"): sys.exit(3)
-open("/here", "w")
-"""
 HANGS_ELSEWHERE = """
 while step and not os.path.exists("/here"):
     time.sleep(0.01)
@@ -180,40 +159,6 @@ def give_up_soon(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """A second after its new program hangs. Before it begins, it would not end at SIGTERM."""
     rig.until(lambda _: [word for word, _ in log_of(folder)].count("begins") == 2)
     monkeypatch.setattr(move, "REPORT_WITHIN_S", 1.0)
-
-
-@pytest.mark.parametrize(
-    ("at_start", "missing", "why"),
-    [
-        # With its exit code, unless Docker has started it again by then.
-        (FAILS_ELSEWHERE, "", "the job's new container ended"),
-        ("", "/nowhere:/data", "the job's new container cannot be started: "),
-    ],
-    ids=["exits", "refused"],
-)
-def test_a_job_that_does_not_come_back_goes_on_where_it_was(
-    rig: Rig, folder: Path, at_start: str, missing: str, why: str
-) -> None:
-    spec = trains(folder, at_start=at_start, restart=Restart("on-failure"))
-    before = started(rig, spec, folder)
-    elsewhere = spec
-    if missing:
-        volumes = (*spec.container.volumes, missing)
-        elsewhere = replace(spec, container=replace(spec.container, volumes=volumes))
-    rig.apply(move_of(before, elsewhere))
-    until_step(rig, f"moving back, since {why}")
-    rig.until(still)
-    after = rig.fact("trains")
-    assert after.container_id == before.container_id
-    assert names(rig) == {own_name(rig): "running"}
-    (told,) = texts(rig.runtime.alarms())
-    assert told.startswith(f"trains: moved back: {why}")
-    # A container runs for the engine before its program has said a word.
-    rig.until(lambda _: has_gone_on(folder))
-    words = log_of(folder)
-    saved = [step for word, step in words if word == "saved"]
-    assert {step for word, step in words if word == "begins"} == {0, saved[-1]}
-    assert policy_of(rig, before.container_id) == "on-failure"
 
 
 class Death(Exception):
@@ -326,16 +271,6 @@ def test_the_way_back_outlives_its_agent(
     settles(rig, folder)
 
 
-def agent_ends(rig: Rig) -> None:
-    """It waits only so long for the engine, which may be busy."""
-
-    def settled() -> bool:
-        rig.runtime.release({})
-        return not rig.runtime.moves.unsettled
-
-    until(settled, "no move is under way")
-
-
 def settles(rig: Rig, folder: Path) -> None:
     """In the end one container runs, makes steps, and has lost none that was acknowledged."""
 
@@ -358,47 +293,6 @@ def settles(rig: Rig, folder: Path) -> None:
 
 def policy_of(rig: Rig, container: str) -> str:
     return str(rig.client.inspect_container(container)["HostConfig"]["RestartPolicy"]["Name"])
-
-
-@pytest.mark.parametrize(
-    "words", ["saves itself", "ends", "makes the new container", "waits for its first report"]
-)
-def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, words: str) -> None:
-    at_start = HANGS_ELSEWHERE if words.startswith("waits") else ""
-    spec = trains(folder, at_start=at_start)
-    rig.apply(move_of(started(rig, spec, folder), spec))
-    until_step(rig, words)
-
-    def gone(seen: Observation) -> bool:
-        found = fact(seen, "trains")
-        if found is not None and not str(found.operation or "").startswith("stopping"):
-            rig.apply(Remove("trains", found.container_id, Stop(grace_s=1.0), None, "a test"))
-        return found is None and names(rig) == {}
-
-    rig.until(gone)
-
-
-@pytest.mark.parametrize(
-    ("words", "slowly"),
-    [
-        ("saves itself", {"when_asked": f"time.sleep(20.0); {SAVES}"}),
-        ("ends", {"at_end": "time.sleep(20.0)"}),
-        ("makes the new container", {}),
-    ],
-)
-def test_an_agent_that_ends_leaves_no_job_between_two_containers(
-    rig: Rig, folder: Path, words: str, slowly: dict[str, str]
-) -> None:
-    spec = trains(folder, **slowly)  # the agent must end before the step that it was seen in does
-    rig.apply(move_of(started(rig, spec, folder), spec))
-    until_step(rig, words)
-    agent_ends(rig)
-    there = names(rig)
-    assert list(there.values()).count("running") == 1
-    if words != "makes the new container":
-        assert there == {own_name(rig): "running"}
-    rig.reopen()
-    rig.until(lambda seen: still(seen) and names(rig) == {own_name(rig): "running"})
 
 
 def test_being_asked_leaves_the_restart_policy_in_force(rig: Rig, folder: Path) -> None:

@@ -91,15 +91,14 @@ KNOWN: dict[str, str] = {
     + _histogram("vllm:e2e_request_latency_seconds", 'engine="0",model_name="m"')
     + _histogram("vllm:time_to_first_token_seconds", 'engine="0",model_name="m"'),
 }
-"""Of each program that a preset reads at its own port: its page. Traefik's is read for the
-containers behind it."""
-
-TRAEFIK = _GO + _histogram(
-    "traefik_service_request_duration_seconds",
-    'code="200",method="GET",protocol="http",service="web@docker"',
-)
+"""Of each program that a preset reads at its own port: its page."""
 
 OTHERS: dict[str, str] = {
+    "traefik": _GO
+    + _histogram(
+        "traefik_service_request_duration_seconds",
+        'code="200",method="GET",protocol="http",service="web@docker"',
+    ),
     "prometheus": _GO
     + _summary("prometheus_engine_query_duration_seconds", 'slice="inner_eval"')
     + _histogram("prometheus_http_request_duration_seconds", 'handler="/api/v1/query"')

@@ -8,11 +8,10 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.model.spec import LatencyTarget
 from dlsched.runtime.docker.probe import recognition
-from dlsched.runtime.docker.probe.proxied import Known, proxies_of
 from dlsched.runtime.docker.probe.recognition import PageExtract, speakers, stacks_of
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.scrape import named
-from tests.runtime.docker.probe.pages import KNOWN, OTHERS, TRAEFIK
+from tests.runtime.docker.probe.pages import KNOWN, OTHERS
 
 PRESETS = package_presets()
 STACKS = stacks_of(PRESETS)
@@ -28,7 +27,7 @@ PROPOSED = {preset: (preset, f"port={FOREIGN_PORT}") for preset in KNOWN}
 
 def kept(page: str) -> bytes:
     """What probe keeps of a page."""
-    extract = PageExtract((*STACKS, *proxies_of(PRESETS)))
+    extract = PageExtract(STACKS)
     extract.feed(page.encode())
     return extract.lines()
 
@@ -58,14 +57,12 @@ def test_every_preset_that_reads_pages_has_one_here() -> None:
     }
     # These read something else of the same page.
     assert programs - {"mlserver-rest", "vllm-itl"} == KNOWN.keys()
-    assert Known(STACKS, proxies_of(PRESETS)).reports(kept(TRAEFIK))
 
 
 @pytest.mark.parametrize("program", OTHERS)
 def test_no_page_of_another_program_is_taken_for_one(program: str) -> None:
     page = kept(OTHERS[program])
     assert speakers(page, "acme/anything:1", 8000, STACKS) == ()
-    assert not Known(STACKS, proxies_of(PRESETS)).reports(page)
 
 
 @pytest.mark.parametrize("preset", KNOWN)

@@ -31,7 +31,6 @@ from dlsched.runtime.docker.probe.recognition import (
     timed,
     times_of,
 )
-from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.listening import ListeningSocket
 from dlsched.runtime.wire.traffic import PortTraffic
 
@@ -140,20 +139,16 @@ def test_a_p95_within_a_bucket_is_read_as_its_bounds(
         sum_s=0.02 * quick + 0.2 * slow,
         spans=((0.0, 0.1, quick), (0.1, 0.5, slow)) if slow else ((0.0, 0.1, quick),),
     )
-    reading = latency_reading(sketch, 2.0)
+    reading = latency_reading(sketch)
     assert reading is not None
     assert (reading.seconds, reading.above_s, reading.quantile) == pytest.approx(expected)
 
 
 def test_a_p95_that_nothing_bounds_is_read_as_the_mean() -> None:
     sketch = LatencySketch(count=40, sum_s=80.0, spans=((1.0, LONGEST_S, 40),))
-    reading = latency_reading(sketch, None)
+    reading = latency_reading(sketch)
     assert reading is not None
     assert (reading.seconds, reading.quantile) == (2.0, None)
-
-
-def test_never_more_ports_than_the_bound() -> None:
-    assert len(ports_to_ask(None, range(10_000, 20_000), "x", STACKS)) == PORTS_MAX
 
 
 def test_lines_of_a_log_are_read_by_who_matches_most() -> None:
@@ -265,17 +260,6 @@ def test_each_log_is_taken_for_its_own_whatever_the_image(preset: str) -> None:
         assert reading.metrics[0][0] == (stack.log.metric or reading.metrics[0][0])
     else:
         assert reading.requests == 1
-
-
-@pytest.mark.parametrize(
-    "stack", [one for one in STACKS if one.endpoint is not None], ids=lambda one: one.preset
-)
-def test_each_page_is_taken_for_its_own_whatever_the_image(stack: recognition.Stack) -> None:
-    wanted = Candidate(stack.endpoint.metrics[0])
-    beside = "".join(f"{name} 1\n" for name in wanted.beside[:1])
-    page = f"process_cpu_seconds_total 3\n{beside}{wanted.count} 4\n{wanted.total} 2\n".encode()
-    found = speakers(page, "acme/anything:1", 1234, STACKS)
-    assert [one.preset for one in found][:1] == [stack.preset]
 
 
 # ---------------------------------------------------------------------- sockets

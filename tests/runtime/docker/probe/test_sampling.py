@@ -72,13 +72,6 @@ class PlayedEngine:
             raise EngineRefused(404, "No such container")
         return one
 
-    def stats(self, container: str) -> dict[str, Any]:
-        self.calls.append("stats")
-        used = (
-            one if (one := self.bodies[container].get("used")) is not None else self.clock.now_s()
-        )
-        return {"cpu_stats": {"cpu_usage": {"total_usage": used * 1e9}}}
-
     def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
         self.calls.append("logs")
         assert not follow
@@ -141,22 +134,13 @@ def test_of_containers_that_never_answer_each_port_is_waited_for_once(
     assert engine.calls.count("inspect") == 50
 
 
-def test_the_second_page_counts_what_came_in_between(pages: list[Fetch]) -> None:
-    counts = iter([1000, 1030])
-    pages.append(lambda *_: page(next(counts)))
+def test_a_page_says_what_was_counted_since_its_start(pages: list[Fetch]) -> None:
+    pages.append(lambda *_: page(1030))
     (one,) = probed(PlayedEngine(body(1))).values()
     assert (one.preset, one.where, one.sources) == ("fastapi", "port 8000", ("fastapi",))
-    assert (one.reading.requests, one.reading.quantile) == (30, 0.95)
+    assert (one.reading.requests, one.reading.over_s, one.reading.quantile) == (1030, None, 0.95)
     # The mean is 70 ms; of the p95 the bucket's bounds are known.
     assert (one.reading.above_s, one.reading.seconds) == (0.0, 0.1)
-    assert one.reading.over_s is not None
-
-
-def test_without_a_request_in_between_all_since_its_start_count(pages: list[Fetch]) -> None:
-    pages.append(lambda *_: page(7))
-    (one,) = probed(PlayedEngine(body(1))).values()
-    assert (one.reading.requests, one.reading.over_s, one.reading.quantile) == (7, None, None)
-    assert one.reading.seconds == pytest.approx(0.07)
     pages.append(lambda *_: page(0))
     (one,) = probed(PlayedEngine(body(1))).values()
     assert (one.reading, one.unread) == (None, "no request yet")
@@ -251,13 +235,12 @@ def test_what_is_managed_already_says_how(pages: list[Fetch]) -> None:
     ]
 
 
-def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(pages: list[Fetch]) -> None:
-    limited = body(1, HostConfig={"CpuQuota": 30_000})
-    found = probed(PlayedEngine(limited, body(2, used=5.0)))
-    # The first one's CPU time goes on like the clock: one core.
-    assert found["c001"].cpu_cores == pytest.approx(1.0)
-    assert found["c002"].cpu_cores == 0.0
-    assert [found[name].limit_cores for name in ("c001", "c002")] == [pytest.approx(0.3), None]
+def test_the_limit_is_the_engines_and_the_use_unknown_where_the_kernel_does_not_say(
+    pages: list[Fetch],
+) -> None:
+    found = probed(PlayedEngine(body(1, HostConfig={"CpuQuota": 30_000}), body(2)))
+    assert [one.limit_cores for one in found.values()] == [pytest.approx(0.3), None]
+    assert [one.cpu_cores for one in found.values()] == [None, None]
 
 
 def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
@@ -358,14 +341,7 @@ def test_sockets_that_are_not_read_cost_no_other_reading(
         why = "dlsched's process that reads packets did not start in time"
     listens[body(1)["Id"]] = [at(8000)]
     (one,) = probed(PlayedEngine(body(1)), http=False, tap=tap).values()
-    assert one.cpu_cores is not None
     assert one.unread == f"the container's sockets are not measured: {why}"
-
-
-def test_ports_are_unknown_where_the_kernel_does_not_say(pages: list[Fetch]) -> None:
-    pages.append(lambda *_: page(40))
-    (one,) = probed(PlayedEngine(body(1))).values()
-    assert (one.ports, one.where) == (None, "port 8000")
 
 
 def test_a_port_bound_inside_the_container_says_where(
