@@ -46,8 +46,9 @@ from dlsched.model.state import JobState, JobView
 
 GONE = "the job's file on this node is lost, and the job has no container here"
 KEEPS = (
-    "the node keeps the volumes that an earlier run of {0} wrote: `docker volume ls -f "
-    "label=dlsched.job={0}`"
+    "the node has volumes of an earlier run of {0}, and takes the job only without them: list them "
+    "by `docker volume ls -f label=dlsched.job={0}`, save what you need, and remove them by "
+    "`docker volume rm`"
 )
 _OVER = (JobState.FINISHED, JobState.FAILED)
 

@@ -135,7 +135,11 @@ def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
     try:
         facts = path.lstat()
     except OSError:
-        return Finding("sockets", "ok", f"{line}, while the daemon runs")
+        return Finding(
+            "sockets",
+            "ok",
+            f"{path.name}: not there now; while the daemon runs, it is for {users} ({serves})",
+        )
     if group is not None and facts.st_gid != wanted:
         line = f"{path.name}: belongs to gid {facts.st_gid}, not to group {group}"
         return Finding(
