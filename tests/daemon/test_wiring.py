@@ -17,7 +17,7 @@ from dlsched.cluster.status import write_status
 from dlsched.config.settings import DeliverHook, Gpus, Reserve, Settings
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
-from dlsched.daemon.wiring import cpu_text, ledger_options, reloaded
+from dlsched.daemon.wiring import cpu_text, ledger_options, policies_text, reloaded
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, NotOurs, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
@@ -351,6 +351,14 @@ def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> N
     kept = second._controller._shadow
     assert kept is not None
     assert kept.decider._memory == decided.decision.memory
+
+
+def test_options_of_another_policy_are_named_in_the_log(settings: Settings) -> None:
+    both = replace(settings, policy_options={"gain": 0.2}, shadow="fair", shadow_options={})
+    assert (
+        policies_text(both)
+        == "policy none (policy_options gain are another policy's: not used), shadow fair"
+    )
 
 
 def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(

@@ -197,6 +197,8 @@ class CgroupReader:
     def _memory(self) -> MemoryFact:
         stat, kills = self._bytes("memory_stat"), self._bytes("memory_events")
         used, peak = _bounded(self._bytes("memory")), _bounded(self._bytes("memory_peak"))
+        if stat is None and used is None:
+            return _UNREAD  # a limit around it stays readable when the group has gone
         idle = _figure(stat, b"inactive_file" if self.v2 else b"total_inactive_file")
         busy = _figure(stat, b"active_file" if self.v2 else b"total_active_file")
         slab = _figure(stat, b"slab_reclaimable") if self.v2 else 0
