@@ -252,7 +252,7 @@ def test_of_two_instances_the_first_has_a_container_until_its_limits_are_given_b
     ok(second, "adopt", name, "--weight", "2")
     gets(0.3)
     node.start(fixed, {"cores": f"{name}=0.2"})
-    assert has in alarms(node, f"container {name} is left alone: ")
+    assert has in alarms(node, f"{name}: limits not changed")
     ok(second, "drop", name)
     gets(0.2)
     ok(node, "drop", name)
