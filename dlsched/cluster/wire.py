@@ -134,6 +134,7 @@ def _holding_within(one: Holding) -> Holding:
         step=_whole(one.step),
         saved=one.saved if one.saved is not None and _is_within(one.saved) else None,
         why=_line(one.why),
+        came_bytes=_whole(one.came_bytes),
     )
 
 

@@ -41,6 +41,7 @@ holdings = st.builds(
     st.none() | saved,
     st.none() | st.integers(-255, 255),
     lines,
+    st.none() | wholes,
 )
 jobs = st.builds(
     JobReport,
