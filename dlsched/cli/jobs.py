@@ -192,6 +192,8 @@ def _read(file: Path) -> str:
 
     if file != _STDIN:
         return read_text(file, SpecError)
+    if sys.stdin is None:  # the shell's <&-
+        raise SpecError((Problem(_name(file), 0, 0, "", "standard input is closed"),))
     try:
         content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
