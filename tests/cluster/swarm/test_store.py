@@ -63,6 +63,18 @@ def test_a_job_called_like_anothers_digest_has_a_config_of_its_own(
     assert set(store.records()) == {"a" * 63, called_so}
 
 
+def test_instances_have_nothing_to_do_with_each_other(swarm: PlayedSwarm) -> None:
+    one, two, three = (store_of(swarm, name) for name in ("a", "a.job", "b"))
+    one.put(replace(RECORD, job="job.x"), None)
+    two.put(replace(RECORD, job="xy"), None)
+    assert (set(one.records()), set(two.records()), set(three.records())) == (
+        {"job.x"},
+        {"xy"},
+        set(),
+    )
+    assert {**one.problems(), **two.problems(), **three.problems()} == {}
+
+
 def test_what_is_not_ours_is_not_asked_for(swarm: PlayedSwarm, store: SwarmStore) -> None:
     SwarmCalls(swarm).create("their.secrets", {"a": "b"})
     SwarmCalls(swarm).create("dlsched.lab.other", {"a": "b"})
