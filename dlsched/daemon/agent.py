@@ -262,11 +262,14 @@ class Agent:
 
     def close(self) -> None:
         """Give limits back, leave containers running, and complete the journal."""
-        self._release.close()
-        self._api.stop()
+        parts = [self._release.close, self._api.stop, self._deliveries.close]
         if self._cluster is not None:
-            self._cluster.stop()
-        self._deliveries.close()
+            parts.insert(2, self._cluster.stop)
+        for end in parts:
+            try:
+                end()
+            except Exception:  # limits are given back whatever else fails
+                log.exception("while dlsched ends")
         self._give_back()
         self._runtime.close()
         self.journal.close()

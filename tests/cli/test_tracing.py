@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
+from dlsched.cli.tracing import generate as generate_command
 from dlsched.simulation.trace import Recipe, generate, parse_trace
 from tests.cli.conftest import Program, recorded
 from tests.texts import same_text
@@ -71,6 +73,15 @@ def test_generate_tells_what_it_does_not_know(
     result = program("trace", "generate", option, value)
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
+
+
+def test_nan_is_no_number(program: Program) -> None:
+    numbers = [one for one in generate_command.params if isinstance(one.type, click.FloatRange)]
+    assert len(numbers) == 9
+    for one in numbers:
+        result = program("trace", "generate", one.opts[0], "nan")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"'{one.opts[0]}': nan is not a number" in result.stderr
 
 
 def test_format_tells_the_whole_format(program: Program) -> None:

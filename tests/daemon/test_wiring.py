@@ -408,3 +408,21 @@ def test_the_agent_reads_what_the_controller_beside_it_reports(
     assert one.source.cluster() is None
     write_status(settings.run_dir, status := example())
     assert one.source.cluster() == status
+
+
+@pytest.mark.parametrize("part", ["_release.close", "_api.stop", "_deliveries.close"])
+def test_limits_are_given_back_whatever_else_fails(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    one, (owner, method) = Agent(settings, dry_run=False), part.split(".")
+    real = getattr(getattr(one, owner), method)
+    given_back: list[str] = []
+
+    def broken() -> None:
+        real()
+        raise RuntimeError("cannot join thread before it is started")
+
+    monkeypatch.setattr(getattr(one, owner), method, broken)
+    monkeypatch.setattr(one, "_give_back", lambda: given_back.append("all"))
+    one.close()
+    assert given_back == ["all"]
