@@ -55,6 +55,19 @@ class Undisturbed(VirtualClock):
         """Nothing."""
 
 
+class Disturbed(Undisturbed):
+    """Something is done at some times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.does: dict[float, Callable[[], object]] = {}
+
+    def sleep_until(self, until_s: float) -> bool:
+        for at_s in [at_s for at_s in self.does if at_s < until_s]:
+            self.does.pop(at_s)()
+        return super().sleep_until(until_s)
+
+
 def cycles(agent: Agent, holds: Callable[[], bool] = lambda: True) -> CycleReport:
     """Cycle until it holds; files need to stand still, which is the clock's own time. Returns the
     last cycle's report."""
@@ -378,6 +391,17 @@ def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(
         assert [systemd.recv(100) for _ in range(6)] == [b"WATCHDOG=1"] * 6
         with pytest.raises(BlockingIOError):
             systemd.recv(100)
+
+
+def test_a_changed_job_file_ends_the_longest_wait(agent: Make, settings: Settings) -> None:
+    one, clock = agent(), Disturbed()
+    one._clock = clock  # type: ignore[assignment]
+    one._controller.run_once()
+    clock.does[7.5] = lambda: (settings.watch / "alpha.yaml").write_text(JOB)
+    one._sleep(0.0, 60.0)
+    assert clock.now_s() == 8.0
+    one._sleep(8.0, 60.0)
+    assert clock.now_s() == 60.0, "once for each change"
 
 
 def test_a_dry_run_ends_no_release(agent: Make, settings: Settings, released: Path) -> None:

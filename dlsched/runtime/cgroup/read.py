@@ -208,7 +208,7 @@ class CgroupReader:
             reached = bool(_figure(kills, b"oom"))
         else:
             limit = _figure(stat, b"hierarchical_memory_limit")
-            reached = limit is not None and (peak or 0) >= limit - _BATCH_BYTES
+            reached = False  # unknown: peak and failcnt count page cache, which ends no process
         working = None if used is None or idle is None else max(used - idle, 0)
         held = None if working is None or busy is None else max(working - busy - (slab or 0), 0)
         return MemoryFact(working, held, limit, peak, _figure(kills, b"oom_kill"), reached)
@@ -322,9 +322,6 @@ def integer(raw: bytes | str | None) -> int | None:
 
 _UNLIMITED = 1 << 62
 """cgroup v1 shows no limit as a number above this. Nothing that is true is as large."""
-
-_BATCH_BYTES = 1 << 20
-"""cgroup v1 charges memory in batches, so that its peak may stay this much below its limit."""
 
 
 def _bounded(raw: bytes | None) -> int | None:

@@ -1,9 +1,10 @@
-"""Checks of the host: kernel, CPUs, folders and sockets."""
+"""Checks of the host: kernel, CPUs, open files, folders and sockets."""
 
 from __future__ import annotations
 
 import grp
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from dlsched.runtime.cgroup.enclosing import Around, Surroundings, cpu_list
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
+
+DESCRIPTORS_A_JOB = 20
+"""Typically fourteen; a group in others with a limit, a log and a page take more."""
+DESCRIPTORS_BESIDE = 256
 
 
 def kernel(proc: Path = PROC) -> Iterator[Finding]:
@@ -101,6 +106,19 @@ def capacity(
     if capacity_cores is None and cores < there and cpu.bound_by is None:
         line += "; two threads of one core do less than two cores: `capacity: cores` counts cores"
     return Finding("capacity", "ok", line)
+
+
+def descriptors(max_jobs: int) -> Finding:
+    """Whether the limit of open files suffices."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
+    line = f"{most} files may be open; {max_jobs} jobs need up to {wanted}"
+    if most == resource.RLIM_INFINITY:
+        line = f"any number of files may be open; {max_jobs} jobs need up to {wanted}"
+    elif most < wanted:
+        remedy = f"raise that limit (LimitNOFILE={wanted}), or lower max_jobs"
+        return Finding("files", "warn", line, remedy)
+    return Finding("files", "ok", line)
 
 
 def folder(what: str, path: Path) -> Finding:
