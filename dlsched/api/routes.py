@@ -46,6 +46,9 @@ from dlsched.store.journal.minutes import wall_s
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
 
+BODY_BYTES = 64 << 10
+"""Limit of a request's body: `adopt` sends at most 64 labels of 256 characters."""
+
 FIRST_CHUNK_S = 1.0
 """Maximum wait for an error of the log's reader before the answer begins."""
 
@@ -228,9 +231,7 @@ class _Routes:
         return _Json(await run_in_threadpool(self._source.found))
 
     async def adopt(self, request: Request) -> Response:
-        labels = labels_in_body(await request.body())
-        if labels is None:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+        labels = await _labels(request)
         return await self._container(request, lambda name: self._source.adopt(name, labels))
 
     async def drop(self, request: Request) -> Response:
@@ -307,6 +308,21 @@ def _no_cycle(source: StatusSource) -> HTTPException:
     failure = source.failure()
     detail = "the first cycle is not done yet" + (f": {failure}" if failure else "")
     return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+
+
+async def _labels(request: Request) -> dict[str, str]:
+    """The request's body: {"labels": {NAME: VALUE}}, at most `BODY_BYTES`."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {BODY_BYTES} bytes"
+            )
+    labels = labels_in_body(body)
+    if labels is None:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+    return labels
 
 
 def labels_in_body(body: bytes) -> dict[str, str] | None:

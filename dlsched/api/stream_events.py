@@ -39,6 +39,8 @@ class EventHistory:
         self._tries: dict[str, tuple[object, ...]] = {}
         self._missed = set() if earlier is None else _missed(earlier, set())
         self._alarms: dict[_AlarmName, str] = {}
+        self._earlier_texts = () if earlier is None else earlier.alarms
+        """Of alarms when the run before ended, whose keys no journal keeps."""
 
     def next(self, report: CycleReport) -> CycleEvents | None:
         """What happened since the report before; None: nothing."""
@@ -72,11 +74,14 @@ class EventHistory:
         ]
 
     def _alarm_events(self, report: CycleReport) -> list[AlarmEventStatus]:
-        before = self._alarms
+        before, earlier = self._alarms, self._earlier_texts
         self._alarms = {(one.source, str(one.key)): one.text for one in report.raised}
-        now = self._alarms
-        found = [("raised", *name, text) for name, text in now.items() if name not in before]
-        found += [("cleared", *name, text) for name, text in before.items() if name not in now]
+        self._earlier_texts = ()
+        raised = [(*name, text) for name, text in self._alarms.items() if name not in before]
+        cleared = [(*name, text) for name, text in before.items() if name not in self._alarms]
+        cleared += [("", "", text) for text in earlier if text not in report.alarms]
+        found = [("raised", *one) for one in raised if one[-1] not in earlier]
+        found += [("cleared", *one) for one in cleared]
         return [
             AlarmEventStatus(
                 cycle=report.snapshot.cycle,

@@ -18,9 +18,9 @@ class AlarmEventStatus(Value):
     now_s: float
     wall_time: str
     source: str
-    """Its subject: a job, a GPU, a file, or a component."""
+    """Its subject: a job, a GPU, a file, or a component. Empty: an alarm of an earlier run."""
     key: str
-    """Its stable key."""
+    """Its stable key. Empty: an alarm of an earlier run."""
     kind: str
     """raised or cleared."""
     text: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import reduce
 from typing import Literal
 
@@ -13,6 +14,9 @@ from dlsched.control.cpu_account import CpuAccount
 from dlsched.store.journal.history import CpuUsage, by_owner
 
 By = Literal["user", "job"]
+
+ROWS_MAX = 1000
+"""Rows of those who used most; all others are one row. A week may have any number of jobs."""
 
 
 def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageStatus:
@@ -29,7 +33,12 @@ def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageSt
             for (owner, name), account in found.accounts.items()
         ]
     rows.sort(key=lambda row: (-row.cpu.used_core_s, row.name))
-    total = reduce(CpuAccount.plus, found.accounts.values(), CpuAccount())
+    total = _sum(found.accounts.values())
+    if len(rows) > ROWS_MAX:
+        others = rows[ROWS_MAX:]
+        rest = _sum(CpuAccount(*vars(row.cpu).values()) for row in others)
+        jobs_left = sum(row.jobs for row in others)
+        rows[ROWS_MAX:] = [UsageRow(f"({len(others)} others)", None, jobs_left, _seconds(rest))]
     return UsageStatus.of(
         found,
         schema_version=SCHEMA_VERSION,
@@ -39,6 +48,10 @@ def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageSt
         total=_seconds(total),
         rows=tuple(rows),
     )
+
+
+def _sum(accounts: Iterable[CpuAccount]) -> CpuAccount:
+    return reduce(CpuAccount.plus, accounts, CpuAccount())
 
 
 def _name(owner: int | None) -> str:

@@ -28,7 +28,8 @@ class UsageRow(Value):
     """One user or one job."""
 
     name: str
-    """Name of the user or the job; `no owner`: containers that were adopted."""
+    """Name of the user or the job; `no owner`: containers that were adopted. The last row may be
+    `(N others)`, those who used least."""
     owner: int | None
     """uid of the job file's owner. None: there is no file."""
     jobs: int

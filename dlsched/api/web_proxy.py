@@ -22,7 +22,7 @@ import uvicorn
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dlsched.api.access import Caller, foreign_host
+from dlsched.api.access import Caller, disconnected, foreign_host
 from dlsched.api.client import SILENT_S
 from dlsched.api.server import configured
 from dlsched.api.stream import in_time
@@ -159,13 +159,25 @@ class WebProxy:
         assert task is not None
         self._forwarded.add(task)
         try:
-            response = await self._answer(scope)
-            await response(scope, receive, in_time(send, SLOW_S, abort))
+            response = await self._unless_gone(scope, receive)
+            if response is not None:
+                await response(scope, receive, in_time(send, SLOW_S, abort))
         except (asyncio.CancelledError, *_BROKEN):
             # The answer has no end: the browser must not take it for complete.
             abort()
         finally:
             self._forwarded.discard(task)
+
+    async def _unless_gone(self, scope: Scope, receive: Receive) -> Response | None:
+        """The answer once it begins; None: the browser has gone before."""
+        answer = asyncio.ensure_future(self._answer(scope))
+        gone = asyncio.ensure_future(disconnected(receive))
+        try:
+            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            return await answer if answer.done() else None
+        finally:
+            answer.cancel()
+            gone.cancel()
 
     async def _answer(self, scope: Scope) -> Response:
         """The daemon's answer, whose body is read as it is sent on; or why there is none."""

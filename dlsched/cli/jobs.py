@@ -132,6 +132,7 @@ def submit(
 
 
 def _submit_to_cluster(file: Path, settings: Settings) -> None:
+    from dlsched.cluster.core.carried import unmovable_across
     from dlsched.cluster.submitted import submit_file
     from dlsched.config.metrics.loading import load_presets
     from dlsched.daemon import cluster_wiring
@@ -140,10 +141,12 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
     with cluster_wiring.opened_manager(settings) as (manager, store):
         if os.geteuid() not in (0, _status_of(folder).st_uid):
             raise DlschedError(f"{folder}: only root's files are submitted")
-        _, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
+        spec, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
     print_text(str(folder / file.name))
     if silent:
         say(f"{file.name}: submitted, but not compared with the cluster's jobs: {silent}")
+    if (why := unmovable_across(spec)) is not None:
+        say(f"{file.name}: the job stays on its first node: {why}")
 
 
 def _status_of(folder: Path) -> os.stat_result:
@@ -189,6 +192,8 @@ def _read(file: Path) -> str:
 
     if file != _STDIN:
         return read_text(file, SpecError)
+    if sys.stdin is None:  # the shell's <&-
+        raise SpecError((Problem(_name(file), 0, 0, "", "standard input is closed"),))
     try:
         content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
     except OSError as error:

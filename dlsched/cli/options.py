@@ -3,6 +3,7 @@ the environment, that over the settings file, that over the default."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -48,6 +49,16 @@ _output = click.option(
     help="A table for people, or JSON for programs.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
+
+
+class Number(click.FloatRange):
+    """A number within bounds, which alone do not keep `nan` out."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        return self.fail("nan is not a number.", param, ctx) if math.isnan(found) else found
 
 
 def seconds(text: str, option: str, low: float, high: float = SECONDS_MAX) -> float:

@@ -52,7 +52,7 @@ def release(
     settings = options.settings(config, {"run_dir": run_dir})
     if resume:
         options.daemon_of(settings).resume()
-        say("the daemon sets limits again")
+        say("resumed: the daemon sets limits again")
         return
     backs = _released(settings, ask=not unattended)
     if backs is None:

@@ -18,6 +18,8 @@ _METHOD = (
     "and simulated on the same cores without limits. The model's error is what the same simulation "
     "under the recorded limits differs by from the record."
 )
+_MOST = 300
+"""Rows, lines or figures of one kind; `max_jobs` is at most a few hundred."""
 _COLOURS = (
     ("fast", "at most half of the target"),
     ("met", "on target"),
@@ -61,22 +63,31 @@ def _section(title: str, body: str) -> str:
 
 def _body(section: Section) -> str:
     table = _table(section.columns, section.rows) if section.rows else ""
-    return table + (_list(line.text for line in section.lines) if section.lines else "")
+    return table + (_list([line.text for line in section.lines]) if section.lines else "")
 
 
 def _over_time(found: Review) -> str:
     """Each job's latency over its target, and the cores that it used."""
     reported = services(found)
+    jobs = (*reported, *(one for one in found.jobs if one not in reported))
     figures = [
         f"<figure><figcaption>{escaped(job.name)}</figcaption>"
         f"{plots.strip(job) if job.kept else ''}{plots.used(job, found.capacity_cores)}</figure>"
-        for job in (*reported, *(one for one in found.jobs if one not in reported))
+        for job in jobs[:_MOST]
     ]
-    return _section("Over time", f'<div class="small">{"".join(figures)}</div>{_legend(_COLOURS)}')
+    body = f'<div class="small">{"".join(figures)}</div>{_more(len(jobs))}{_legend(_COLOURS)}'
+    return _section("Over time", body)
 
 
-def _list(lines: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escaped(line)}</li>' for line in lines)}</ul>"
+def _list(lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escaped(line)}</li>" for line in lines[:_MOST])
+    return f"<ul>{items}</ul>{_more(len(lines))}"
+
+
+def _more(count: int) -> str:
+    """What is left out of so many: names of jobs are whatever users and containers call them."""
+    left_out = count - _MOST
+    return f"<p>{left_out} more: --output json has all</p>" if left_out > 0 else ""
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
@@ -89,8 +100,9 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
         return f"<tr>{''.join(parts)}</tr>"
 
     heads = row("th", (Cell(column.header) for column in columns))
-    body = "".join(row("td", cells) for cells in rows)
-    return f'<div class="scroll"><table><thead>{heads}</thead><tbody>{body}</tbody></table></div>'
+    body = "".join(row("td", cells) for cells in rows[:_MOST])
+    table = f"<table><thead>{heads}</thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{table}</div>{_more(len(rows))}'
 
 
 def _legend(named: Iterable[tuple[str, str]]) -> str:

@@ -36,7 +36,7 @@ def show_format() -> None:
 @trace.command(short_help="Write a synthetic trace to stdout.")
 @click.option("--jobs", type=click.IntRange(1, 1000), default=10, show_default=True)
 @click.option(
-    "--hours", type=click.FloatRange(0.01, 8760), default=1.0, show_default=True, help="Duration."
+    "--hours", type=options.Number(0.01, 8760), default=1.0, show_default=True, help="Duration."
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
@@ -55,24 +55,24 @@ def show_format() -> None:
 @click.option(
     "--gap", default="40s", show_default=True, help="Time between jobs in the fixed schedule."
 )
-@click.option("--cores", type=click.FloatRange(0.1, 4096), default=16.0, show_default=True)
+@click.option("--cores", type=options.Number(0.1, 4096), default=16.0, show_default=True)
 @click.option(
     "--demand",
-    type=click.FloatRange(0.01, 100),
+    type=options.Number(0.01, 100),
     default=0.7,
     show_default=True,
     help="What all jobs need, as a ratio of all cores.",
 )
 @click.option(
     "--impossible",
-    type=click.FloatRange(0, 1),
+    type=options.Number(0, 1),
     default=0.0,
     show_default=True,
     help="Part of the services whose target cannot be met.",
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 5),
+    type=options.Number(0, 5),
     default=0.2,
     show_default=True,
     help="Standard deviation of a request's work over its mean.",
@@ -85,28 +85,28 @@ def show_format() -> None:
 )
 @click.option(
     "--change",
-    type=click.FloatRange(1, 100),
+    type=options.Number(1, 100),
     default=1.0,
     show_default=True,
     help="Midway a service's work grows or shrinks by up to this factor.",
 )
 @click.option(
     "--churn",
-    type=click.FloatRange(0, 1),
+    type=options.Number(0, 1),
     default=0.0,
     show_default=True,
     help="Part of the services that arrive late or leave early.",
 )
 @click.option(
     "--stale",
-    type=click.FloatRange(0, 1),
+    type=options.Number(0, 1),
     default=0.0,
     show_default=True,
     help="Part of the services that report nothing for a while, repeatedly.",
 )
 @click.option(
     "--lying",
-    type=click.FloatRange(0, 1),
+    type=options.Number(0, 1),
     default=0.0,
     show_default=True,
     help="Part of the services that report false latencies.",

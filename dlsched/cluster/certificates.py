@@ -77,6 +77,11 @@ class Certificates:
             self._own = (loaded, peer(self._verified(loaded)))
         return self._own[1]
 
+    def valid_until(self) -> float:
+        """When the own certificate expires, as unix seconds. Raises CertificateError."""
+        certificate: Mapping[str, Any] = self._verified(self._newest()).getpeercert() or {}
+        return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
+
     def _verified(self, loaded: _Loaded) -> ssl.SSLObject:
         """The own certificate, as a peer has it after a handshake."""
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -35,6 +35,7 @@ class RoundLog:
     """What the rounds so far came to. All of it can be lost."""
 
     def __init__(self) -> None:
+        self._records: Mapping[str, Record] = {}
         self._events: dict[str, deque[EventRow]] = {}
         self._since_s: dict[str, float] = {}
         self._reasons: dict[str, str] = {}
@@ -63,7 +64,6 @@ class RoundLog:
             text = happened(record, before, report.failed.get(record.job, ""), names)
             lines.append(f"{record.job}: {text}")
             self._note(record.job, EventRow(wall_time, text))
-            self._since_s[record.job] = report.facts.now_s
         for request, what in report.done.items():
             text = by_host(f"asked to {request}: {what}", names)
             lines.append(text)
@@ -72,8 +72,10 @@ class RoundLog:
         for job in (self._events.keys() | self._since_s.keys()) - report.records.keys():
             self._events.pop(job, None)
             self._since_s.pop(job, None)
-        for job in report.records:
-            self._since_s.setdefault(job, report.facts.now_s)
+        for job, record in report.records.items():
+            if self._records.get(job) != record:  # also by another manager that led meanwhile
+                self._since_s[job] = report.facts.now_s
+        self._records = report.records
         return lines
 
     def _note(self, job: str, event: EventRow) -> None:

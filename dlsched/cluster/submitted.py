@@ -67,6 +67,10 @@ class SubmittedFolder:
         self._texts: dict[str, tuple[str, Stamp | None, str]] = {}
         """Digest of the specification, its file's stamp and text, by job."""
 
+    def changed(self) -> bool:
+        """As `Inbox.changed`; False before the first scan."""
+        return self._inbox is not None and self._inbox.changed()
+
     def scan(self, now_s: float) -> FolderReport:
         """Scan the folder once, and write to the store what has changed. Never raises for the
         folder or the store."""

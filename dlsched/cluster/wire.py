@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,6 +22,10 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
 from dlsched.report.lines import PATH_CHARACTERS
+
+VERSION: Final = 3
+"""2 had the node's clock outside of its report, and `report`, `request` or `order` as the key of
+the value; 1 had no such key."""
 
 ORDER_BYTES = 256 << 10
 """Limit of an order, and of a report's request."""
@@ -58,9 +62,19 @@ class ReportRequest:
     """The node's clock in the last report that came from it; None: none has come."""
 
 
-_REPORT = TypeAdapter(NodeReport)
-_REQUEST = TypeAdapter(ReportRequest)
-_ORDER = TypeAdapter(Order)
+_Wire = TypeVar("_Wire")
+
+
+@dataclass(frozen=True, slots=True)
+class _Message(Generic[_Wire]):
+    __pydantic_config__ = STRICT
+    v: Literal[3]
+    value: _Wire
+
+
+_REPORT = TypeAdapter(_Message[NodeReport])
+_REQUEST = TypeAdapter(_Message[ReportRequest])
+_ORDER = TypeAdapter(_Message[Order])
 
 
 def report_bytes(report: NodeReport) -> bytes:
@@ -134,6 +148,7 @@ def _holding_within(one: Holding) -> Holding:
         step=_whole(one.step),
         saved=one.saved if one.saved is not None and _is_within(one.saved) else None,
         why=_line(one.why),
+        came_bytes=_whole(one.came_bytes),
     )
 
 
@@ -200,12 +215,9 @@ def _check_names(what: str, names: Iterable[str]) -> None:
 # ---------------------------------------------------------------------- JSON
 
 
-_Wire = TypeVar("_Wire")
-
-
-def _written(adapter: TypeAdapter[_Wire], value: _Wire, most_bytes: int) -> bytes:
+def _written(adapter: TypeAdapter[_Message[_Wire]], value: _Wire, most_bytes: int) -> bytes:
     try:
-        body = adapter.dump_json(value, exclude_defaults=True)
+        body = adapter.dump_json(_Message(VERSION, value), exclude_defaults=True)
     except ValueError as error:  # such as half a pair of surrogates
         raise WireError(f"the message cannot be written: {_short(str(error))}") from error
     if len(body) > most_bytes:
@@ -214,11 +226,22 @@ def _written(adapter: TypeAdapter[_Wire], value: _Wire, most_bytes: int) -> byte
     return body
 
 
-def _read(adapter: TypeAdapter[_Wire], body: bytes) -> _Wire:
+def _read(adapter: TypeAdapter[_Message[_Wire]], body: bytes) -> _Wire:
     try:
-        return adapter.validate_json(body)
+        return adapter.validate_json(body).value
     except ValidationError as error:
-        raise WireError(first_problem(error)) from None
+        raise WireError(_other_version(error) or first_problem(error)) from None
+
+
+def _other_version(error: ValidationError) -> str:
+    """It explains all other problems."""
+    for one in error.errors(include_url=False, include_context=False):
+        if one["loc"] == ("v",):
+            found = one["input"]
+            is_plain = isinstance(found, str) or (type(found) is int and abs(found) < WHOLE_MAX)
+            version = shown(found) if is_plain else "no version"
+            return f"v is {version}, must be {VERSION}: the other node runs another version"
+    return ""
 
 
 def first_problem(error: ValidationError) -> str:

@@ -232,7 +232,8 @@ class Settings:
     control_group: Group | None = "dlsched-admin"
     """The group that may also control the daemon, beside root; None: no group."""
     listen: Annotated[tuple[str, int], Reader(listen_address, {"type": "string"})] | None = None
-    """A loopback address and port where every user of this host may read; None: none."""
+    """A loopback address and port at which every user of this host may read status, reasons,
+    history and metrics; None: no port is open."""
 
 
 _ADAPTER = TypeAdapter(Settings)

@@ -316,7 +316,7 @@ class _Reading:
             if key_event.value == "<<" and key_event.implicit[0]:
                 what = "merge keys are not supported: write the keys out"
                 self._spoil((*path, "<<"), what, key_event)
-                self._skip(next(events), events, (*path, "<<"))
+                self._skip(next(events), events)
                 continue
             key = self._key(key_event, path)
             inner = (*path, key)
@@ -326,7 +326,7 @@ class _Reading:
             if key in mapping:
                 first = self._keys[inner]
                 self._spoil(inner, f"the key was already given in line {first[0]}", key_event)
-                self._skip(next(events), events, inner)
+                self._skip(next(events), events)
                 continue
             self._keys[inner] = _mark(key_event)
             mapping[key] = self._node(next(events), events, inner)
@@ -361,11 +361,20 @@ class _Reading:
             self._empty.add(path)
         return meant
 
-    def _skip(self, event: yaml.Event, events: Iterator[yaml.Event], path: Path) -> None:
-        """Read past a value, of which no problem is of interest."""
-        known = len(self._problems)
-        self._node(event, events, path)
-        del self._problems[known:]
+    def _skip(self, event: yaml.Event, events: Iterator[yaml.Event]) -> None:
+        """Read past a value: nothing of it is kept, as its path is that of another one."""
+        depth = 0
+        while True:
+            self._nodes += 1
+            if self._nodes > self._nodes_max:
+                raise _Refused(_mark(event), f"more than {self._nodes_max} values in one file")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth == 0:
+                return
+            if depth > DEPTH_MAX:
+                raise _Refused(_mark(event), f"nested deeper than {DEPTH_MAX} levels")
+            event = next(events)
 
     def _spoil(self, path: Path, what: str, event: yaml.Event | None = None) -> None:
         line, column = self._values[path] if event is None else _mark(event)

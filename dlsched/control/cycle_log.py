@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 
 from dlsched.model.actions import Outcome
@@ -15,6 +16,8 @@ from dlsched.model.state import Snapshot
 
 log = logging.getLogger(__name__)
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
 
 class CycleLog:
     """Remembers what was logged, so that only changes are logged."""
@@ -22,8 +25,8 @@ class CycleLog:
     def __init__(self) -> None:
         self._failing: dict[tuple[str, str], str] = {}
         """By kind of action and job, the last failure."""
-        self._alarms: Mapping[tuple[str, AlarmKey], str] = {}
-        """By source and key, the last text while it is raised."""
+        self._alarms: Mapping[tuple[str, AlarmKey], Mapping[str, str]] = {}
+        """By source and key, the logged texts while it is raised, by the text without numbers."""
         self._target_states: Mapping[str, TargetStates] = {}
 
     def answer(self, answer: Answer) -> None:
@@ -52,13 +55,18 @@ class CycleLog:
 
     def report(self, report: CycleReport) -> None:
         """Log alarms that began or ended, and targets whose forecast changed."""
-        alarms = {(alarm.source, alarm.key): alarm.text for alarm in report.raised}
-        for which, text in alarms.items():
-            if which not in self._alarms:
-                log.warning("%s", text)
-        for which, text in self._alarms.items():
+        alarms: dict[tuple[str, AlarmKey], dict[str, str]] = {}
+        for alarm in report.raised:
+            which = (alarm.source, alarm.key)
+            logged = alarms.setdefault(which, dict(self._alarms.get(which, {})))
+            form = _NUMBER.sub("#", alarm.text)
+            if form not in logged:
+                log.warning("%s", alarm.text)
+            logged[form] = alarm.text
+        for which, before in self._alarms.items():
             if which not in alarms:
-                log.info("over: %s", text)
+                for text in before.values():
+                    log.info("over: %s", text)
         self._alarms = alarms
         self._target_states = _log_turns(report, self._target_states)
 

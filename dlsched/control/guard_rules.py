@@ -207,8 +207,8 @@ def _beside_kept(
         small = step <= options.dead_band_ratio * before[name]
         fitted[name] = becomes = before[name] if small else before[name] + step
         notes[name] = (
-            f"capacity: {after[name]:.3f} becomes {resource.amount(becomes)}, "
-            "others keep theirs, as their changes are within the dead-band"
+            f"capacity: the job gets {resource.amount(becomes)} of the {after[name]:.3f} that it "
+            "was to get: others keep theirs (dead-band or cool-down), and no more is left"
         )
     return fitted
 

@@ -159,7 +159,9 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     )
     for what, values in numbers:
         for name, value in values.items():
-            if value is not None and not 0 <= value <= _MOST:
+            if value is None and what in ("cpu_cores", "gpu_share"):
+                continue
+            if value is None or not 0 <= value <= _MOST:
                 bound = f"must be 0 or more, at most {_MOST:g}"
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
 

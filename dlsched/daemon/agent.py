@@ -39,6 +39,7 @@ from dlsched.daemon.hook import Hook
 from dlsched.daemon.records import Deliveries, JobRecords, ReadOnlyRecords
 from dlsched.daemon.source import AgentSource
 from dlsched.daemon.systemd import Notify
+from dlsched.daemon.waiting import wait
 from dlsched.daemon.wiring import (
     confinement,
     cpu_text,
@@ -186,7 +187,7 @@ class Agent:
         )
 
     def run(self, reload: Reload | None) -> None:
-        """Run cycles: one each period, or immediately on a wake."""
+        """Run cycles: one each period, or immediately on a wake or a changed job file."""
         # A SIGCHLD that a parent left ignored would hide how the operator's command ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._runtime.check_engine()
@@ -262,11 +263,14 @@ class Agent:
 
     def close(self) -> None:
         """Give limits back, leave containers running, and complete the journal."""
-        self._release.close()
-        self._api.stop()
+        parts = [self._release.close, self._api.stop, self._deliveries.close]
         if self._cluster is not None:
-            self._cluster.stop()
-        self._deliveries.close()
+            parts.insert(2, self._cluster.stop)
+        for end in parts:
+            try:
+                end()
+            except Exception:  # limits are given back whatever else fails
+                log.exception("while dlsched ends")
         self._give_back()
         self._runtime.close()
         self.journal.close()
@@ -282,13 +286,13 @@ class Agent:
                 )
 
     def _sleep(self, began_s: float, due_s: float) -> None:
-        """Sleep until the cycle is due or a wake; a burst of events counts as one wake. The
-        watchdog is fed meanwhile, as it is for cycles that hang."""
+        """Sleep until the cycle is due, a wake, or a changed job file; a burst of events counts as
+        one wake. The watchdog is fed meanwhile, as it is for cycles that hang."""
         until_s = began_s
         while not self._stopping and until_s < due_s:
             self._notify.alive()
             until_s = min(due_s, self._clock.now_s() + self._notify.feed_s)
-            if self._clock.sleep_until(until_s):
+            if wait(self._clock, until_s, self._inbox.changed):
                 while not self._stopping and self._clock.sleep_until(began_s + _LEAST_GAP_S):
                     pass
                 return

@@ -26,6 +26,7 @@ from dlsched.config.settings import Settings
 from dlsched.control.ports import Clock
 from dlsched.daemon import logs
 from dlsched.daemon.systemd import Notify
+from dlsched.daemon.waiting import wait
 from dlsched.model.errors import AlreadyRunning, CannotStart, unexpected
 from dlsched.model.units import counted
 from dlsched.runtime.clock import SystemClock
@@ -238,11 +239,13 @@ class ClusterLoop:
     # ------------------------------------------------------------------ time
 
     def _sleep(self, next_s: float) -> None:
-        """Sleep for so long, or until a wake. The watchdog is fed meanwhile."""
+        """Sleep for so long, or until a wake or a changed job file. The watchdog is fed
+        meanwhile."""
         until_s = self._clock.now_s() + next_s
         while not self._stopping and (now_s := self._clock.now_s()) < until_s:
             self._notify.alive()
-            if self._clock.sleep_until(min(until_s, now_s + self._notify.feed_s)):
+            fed_s = min(until_s, now_s + self._notify.feed_s)
+            if wait(self._clock, fed_s, self._folder.changed):
                 return
 
     def _on_stop(self, *_: object) -> None:

@@ -92,7 +92,11 @@ class ClusterPart:
         try:
             self._certificates.own()
         except CertificateError as error:
-            return f"no manager gets an answer from this node: {error} (`docker swarm join`)"
+            return (
+                "this node cannot answer the managers, as its certificate cannot be used: "
+                f"{error}; join the swarm (`docker swarm join`) or correct cluster.tls: `dlsched "
+                "cluster doctor` says which"
+            )
         return self._server.problem
 
     def _address(self, node: str) -> str:

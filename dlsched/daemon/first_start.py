@@ -14,6 +14,8 @@ from dlsched.model.units import counted, render_cores
 
 log = logging.getLogger(__name__)
 
+_CYCLES = 3
+"""Cycles in which job files that are still being read are waited for: the folder may be missing."""
 _LISTED = 20
 """Containers that are listed, so that a node with hundreds does not fill the log."""
 
@@ -24,12 +26,15 @@ class FirstStart:
     def __init__(self, watch: Path, *, first: bool, dry_run: bool) -> None:
         self._watch = watch
         self._dry_run = dry_run
-        self._due = first or dry_run
+        self._cycles_left = _CYCLES if first or dry_run else 0
 
     def __call__(self, state: State, actions: Sequence[Action]) -> None:
         """Log the jobs, once: when all files are read, or before the first actions."""
-        if self._due and state.engine_ok and (state.desired.settled or actions):
-            self._due = False
+        if self._cycles_left == 0 or not state.engine_ok:
+            return
+        self._cycles_left -= 1
+        if state.desired.settled or actions or self._cycles_left == 0:
+            self._cycles_left = 0
             self._list(state.snapshot.jobs, state)
 
     def _list(self, jobs: Sequence[JobView], state: State) -> None:

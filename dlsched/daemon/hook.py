@@ -65,10 +65,14 @@ class Hook:
         self._options = _possible(options)
 
     def offer(self, delivery: Delivered) -> bool:
-        """Add a delivery to the queue; False if the queue is full."""
+        """Add a delivery to the queue; False if the queue is full or no thread can start."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="hook", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="hook", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the host has no thread to spare now
+                return False
+            self._thread = thread
         with self._changed:
             if len(self._queue) >= QUEUE_MOST:
                 return False

@@ -39,7 +39,7 @@ def run(
         raise CannotStart(problems)
     # A watchdog ends a hung daemon with SIGABRT; the log then shows where it hung.
     faulthandler.enable()
-    # A container takes ten descriptors, so a hundred containers would use up the default 1024.
+    # A container takes up to twenty descriptors, so fifty would use up the default 1024.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Hardly any object here is in a reference cycle, and each job has many small objects. Searching

@@ -4,6 +4,7 @@ at start and at reload."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.model.spec import JobSpec
-from dlsched.policies.registry import load
+from dlsched.policies.registry import load, unused_options
 from dlsched.runtime.cgroup.enclosing import Surroundings
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.gpus.injection import GpuOptions
@@ -61,8 +62,15 @@ def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
 
 
 def policies_text(settings: Settings) -> str:
-    shadow = "" if settings.shadow is None else f", shadow {settings.shadow}"
-    return f"policy {settings.policy}{shadow}"
+    text = f"policy {settings.policy}{_unused(settings.policy, settings.policy_options)}"
+    if settings.shadow is None:
+        return text
+    return f"{text}, shadow {settings.shadow}{_unused(settings.shadow, settings.shadow_options)}"
+
+
+def _unused(policy: str, options: Mapping[str, object]) -> str:
+    unused = ", ".join(unused_options(policy, options))
+    return f" (policy_options {unused} are another policy's: not used)" if unused else ""
 
 
 def engine_options(settings: Settings) -> DockerOptions:

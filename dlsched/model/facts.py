@@ -237,7 +237,8 @@ class MemoryFact:
     oom_kills: int | None = None
     """Processes in it that the kernel killed for want of memory."""
     limit_reached: bool = False
-    """Whether its use has reached its limit, so that a kill can be for that."""
+    """Whether it was out of memory at its limit, so that a kill can be for that; False where that
+    is unknown, as on cgroup v1."""
 
 
 @dataclass(frozen=True, slots=True)

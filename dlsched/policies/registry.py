@@ -23,6 +23,8 @@ from dlsched.model.errors import PolicyError
 from dlsched.policies.gpu_node import per_device
 from dlsched.policies.protocol import Policy
 
+Fields = Mapping[str, dataclasses.Field[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -72,24 +74,22 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
 def build(spelled: str, options: Mapping[str, object] | None = None, group: Group = NODE) -> Any:
     """The policy of `spelled`, with its parameters and those of `options`.
 
-    `spelled` is `NAME` or `NAME?key=value&key=value`; NAME may be `module:Class`. Raises
-    PolicyError in one line, which lists the known names or parameters, or gives the right type.
+    `spelled` is `NAME` or `NAME?key=value&key=value`; NAME may be `module:Class`. Options of
+    another installed policy are checked and not used. Raises PolicyError in one line, which lists
+    the known names or parameters, or gives the right type.
     """
     name, written = split(spelled)
     cls = _find(name, group)
-    fields = {field.name: field for field in dataclasses.fields(cls.Parameters)}
+    fields = _fields(cls)
     given: dict[str, object] = dict(options or {})
-    for key in (*written, *given):
+    for key in written:
         if key not in fields:
-            known = f"known are {', '.join(fields)}" if fields else "the policy has no parameters"
-            raise PolicyError(f"policy {name}: no parameter {key!r}; {known}")
-        if key in written and key in given:
+            raise PolicyError(f"policy {name}: no parameter {key!r}; {_parameters_text(fields)}")
+        if key in given:
             raise PolicyError(f"policy {name}: {key} is given twice")
-    for key, value in given.items():
-        expected = type(fields[key].default)
-        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
-        if not (fits or (expected is float and type(value) is int)):
-            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+    for key in unused_options(spelled, given, group):
+        _check_elsewhere(name, fields, key, given.pop(key), group)
+    _check_types(name, fields, given)
     for key, text in written.items():
         try:
             given[key] = typed(text, fields[key].default)
@@ -99,6 +99,53 @@ def build(spelled: str, options: Mapping[str, object] | None = None, group: Grou
         return cls(cls.Parameters(**given))
     except ValueError as error:
         raise PolicyError(f"policy {name}: {error}") from error
+
+
+def unused_options(
+    spelled: str, options: Mapping[str, object], group: Group = NODE
+) -> tuple[str, ...]:
+    fields = _fields(_find(split(spelled)[0], group))
+    return tuple(key for key in options if key not in fields)
+
+
+def _check_elsewhere(name: str, fields: Fields, key: str, value: object, group: Group) -> None:
+    """Raise PolicyError unless the option fits a parameter of some installed policy."""
+    problems: list[PolicyError] = []
+    for point in _points(group):
+        try:
+            other = _find(point.name, group)
+        except PolicyError:
+            continue
+        if key in (theirs := _fields(other)):
+            try:
+                _check_types(point.name, theirs, {key: value})
+                other.Parameters(**{key: value})
+            except ValueError as error:
+                problems.append(PolicyError(f"policy {point.name}: {error}"))
+            except PolicyError as error:
+                problems.append(error)
+            else:
+                return
+    if problems:
+        raise problems[0]
+    text = _parameters_text(fields)
+    raise PolicyError(f"policy {name}: no parameter {key!r}, nor has another policy; {text}")
+
+
+def _check_types(name: str, fields: Fields, options: Mapping[str, object]) -> None:
+    for key, value in options.items():
+        expected = type(fields[key].default)
+        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
+        if not (fits or (expected is float and type(value) is int)):
+            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+
+
+def _fields(policy: type[Any]) -> Fields:
+    return {field.name: field for field in dataclasses.fields(policy.Parameters)}
+
+
+def _parameters_text(fields: Mapping[str, object]) -> str:
+    return f"known are {', '.join(fields)}" if fields else "the policy has no parameters"
 
 
 def _find(name: str, group: Group) -> type[Any]:

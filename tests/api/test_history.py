@@ -20,9 +20,11 @@ from dlsched.api.history import OneReading, asked_range, asked_usage
 from dlsched.api.history_schema import History
 from dlsched.api.reading import read
 from dlsched.api.server import ApiServer
+from dlsched.api.usage import usage_status
 from dlsched.api.usage_schema import UsageStatus
+from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import Refused
-from dlsched.store.journal.history import Curves, Range, read_curves
+from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 from tests.texts import same_text
@@ -312,3 +314,13 @@ def test_the_answer_is_strict_json_in_ascii(server: ApiServer, daemon: Daemon) -
     parts = b"".join(daemon._status.stream("GET", "/v1/history", 10.0))
     assert parts.isascii()
     json.loads(parts, parse_constant=pytest.fail)
+
+
+def test_those_who_used_least_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.api.usage.ROWS_MAX", 2)
+    accounts = {(1000 + n, f"job-{n}"): CpuAccount(used=float(n)) for n in range(5)}
+    for by in ("user", "job"):
+        found = usage_status(CpuUsage(accounts, 1.0, 10.0, 10.0), by, 0.0, 60.0)  # type: ignore[arg-type]
+        assert [row.cpu.used_core_s for row in found.rows] == [4.0, 3.0, 3.0]
+        assert (found.rows[-1].name, found.rows[-1].jobs) == ("(3 others)", 3)
+        assert found.total.used_core_s == 10.0

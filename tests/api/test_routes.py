@@ -80,6 +80,13 @@ def test_a_body_without_labels_is_400(ask: Ask, source: FakeSource, body: bytes)
     assert (answer.status_code, source.asked) == (400, [])
 
 
+def test_a_body_that_is_too_long_is_413(ask: Ask, source: FakeSource) -> None:
+    body = b'{"labels": {"a": "%s"}}' % (b"x" * (64 << 10))
+    answer = ask("POST", "/v1/containers/queued/adopt", content=body)
+    assert (answer.status_code, source.asked) == (413, [])
+    assert answer.json() == {"error": "the body is longer than 65536 bytes"}
+
+
 def test_everything_is_given_back_and_resumed(ask: Ask, source: FakeSource) -> None:
     back = {"job": "a", "container_id": "c", "adopted": True, "now": "1 cores", "failure": None}
     source.given_back = [back]

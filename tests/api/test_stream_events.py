@@ -101,8 +101,15 @@ def test_an_alarm_is_raised_once_and_cleared_once() -> None:
 
 
 def test_after_a_restart_only_what_differs_from_the_run_before_is_news() -> None:
-    history = EventHistory(report(7, 1.5, 1.0))
-    assert kinds(history.next(report(8, 1.5, 1.5))) == [("job-1", "missed")]
+    taken = Alarm("b", AlarmKey.NAME_TAKEN, "b: a job file has its name")
+    before = replace(report(7, 1.5, 1.0, alarms=(DOWN, taken)), raised=())  # as a journal has it
+    history = EventHistory(before)
+    found = history.next(report(8, 1.5, 1.5, alarms=(DOWN,)))
+    assert kinds(found) == [("job-1", "missed")]
+    assert alarms(found) == [("cleared", "", "", taken.text)]
+    assert alarms(history.next(report(9, 1.5, 1.5))) == [
+        ("cleared", "engine", "engine-down", DOWN.text)
+    ]
 
 
 def test_a_point_has_no_ceilings_of_a_shadow_that_failed() -> None:

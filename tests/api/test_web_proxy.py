@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from dlsched.api import web_proxy
-from dlsched.api.server import ApiServer
+from dlsched.api.server import CONNECTIONS_MAX, ApiServer
 from dlsched.api.sockets import open_tcp
 from dlsched.api.stream import Stream
 from dlsched.api.web_proxy import FORWARDED_MAX, WebProxy, WebServer
@@ -257,6 +257,37 @@ def test_streams_are_limited(web: Web, browser: httpx2.Client, source: FakeSourc
     until(lambda: browser.get("v1/about").status_code == 200, "an answer")
 
 
+def test_a_thousand_connections_are_closed_but_for_some(web: Web, source: FakeSource) -> None:
+    with contextlib.ExitStack() as open_ones:
+        connections = [
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", web.port)))
+            for _ in range(1000)
+        ]
+        until(
+            lambda: sum(closed(one) for one in connections) >= 1000 - CONNECTIONS_MAX,
+            "the others to be closed",
+        )
+        assert source.asked == []
+    until(lambda: answers(web), "an answer")
+
+
+def closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def answers(web: Web) -> bool:
+    try:
+        return httpx2.get(f"{web.url}/", timeout=60).status_code == 403
+    except httpx2.TransportError:
+        return False
+
+
 def test_it_ends_with_open_streams_and_none_looks_complete(
     web: Web, browser: httpx2.Client, source: FakeSource, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,6 +381,25 @@ def test_an_answer_that_breaks_off_does_not_look_complete(tmp_path: Path) -> Non
         pytest.raises(httpx2.TransportError),
     ):
         browser.get("v1/about")
+
+
+def test_a_browser_that_leaves_before_the_answer_frees_its_place(tmp_path: Path) -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def hangs(connection: socket.socket) -> None:
+        asked.set()
+        assert connection.recv(1) == b"", "the connection to the daemon is closed"
+        left.set()
+
+    with browser_before(tmp_path / "d.sock", hangs) as (browser, _):
+        path = f"{browser.base_url.path}v1/about"
+        cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        address = (browser.base_url.host, browser.base_url.port)
+        with socket.create_connection(address) as connection:
+            request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookies}\r\n\r\n"
+            connection.sendall(request.encode())
+            assert asked.wait(60)
+        assert left.wait(web_proxy.SILENT_S / 2)
 
 
 def test_a_hung_daemon_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,6 +219,7 @@ def test_the_doctor_on_a_worker_asks_with_the_certificates_of_the_engine(
     states = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
     assert states == {
         "swarm": "ok",
+        "restart": "warn",
         "agent": "warn",
         "tls": "fail",
         "nodes": "warn",

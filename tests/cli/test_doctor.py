@@ -108,8 +108,8 @@ def test_who_may_read_what(program: Program, monkeypatch: pytest.MonkeyPatch) ->
         if one["what"] in ("sockets", "listen")
     ]
     assert told == [
-        f"status.sock: for root only ({READ}), while the daemon runs",
-        f"control.sock: for root only ({CHANGED}), while the daemon runs",
+        f"status.sock: not there now; while the daemon runs, it is for root only ({READ})",
+        f"control.sock: not there now; while the daemon runs, it is for root only ({CHANGED})",
         "[::1]:9819: every user of this host may read status, reasons, history and metrics",
     ]
 
@@ -173,6 +173,7 @@ def test_host_and_sockets_are_looked_at_and_the_probe_needs_an_engine(program: P
         "burst",
         "idle",
         "pressure",
+        "files",
         "state",
         "run",
         "sockets",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dlsched.cli import jobs
 from dlsched.model.state import Ended
 from dlsched.store.jobs import ended_records
 from tests.cli.conftest import Program
@@ -71,6 +73,14 @@ def test_check_reads_standard_input(program: Program) -> None:
     assert wrong.stderr.splitlines()[0].startswith("<stdin>:1:7: name: 'Bad Name' is not a name")
     no_text = program("check", "-", input=b"name: a\ncaf\xe9: 1\n")
     assert no_text.stderr == "<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n"
+
+
+def test_check_of_a_closed_standard_input(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "sys", SimpleNamespace(stdin=None))
+    result = program("check", "-")
+    assert (result.exit_code, result.stderr) == (2, "<stdin>: standard input is closed\n")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,11 @@ def test_what_fails_is_told_in_one_clean_line_and_makes_it_1(
 @pytest.mark.timed
 def test_resume_asks_the_daemon(program: Program, daemon: FakeSource) -> None:
     done = program("release", "--resume")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "the daemon sets limits again\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        0,
+        "",
+        "resumed: the daemon sets limits again\n",
+    )
     assert daemon.asked == [("resume",)]
 
 

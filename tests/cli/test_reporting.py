@@ -263,6 +263,22 @@ def test_a_page_of_no_jobs(tmp_path: Path) -> None:
     assert "0 jobs on 4 cores" in Page(page_of(nothing)).text
 
 
+def test_a_page_of_very_many_jobs_is_cut_and_says_so(recorded: Path) -> None:
+    with JournalReader(recorded) as reader:
+        found = review(reader, 300.0, estimates=False)
+    service = next(one for one in found.jobs if one.kept is not None)
+    training = next(one for one in found.jobs if one.trained is not None)
+    assert training.trained is not None
+    trained = replace(training.trained, outlook="soon")
+    jobs = [replace(service, name=f"s-{number}") for number in range(310)]
+    jobs += [replace(training, name=f"t-{number}", trained=trained) for number in range(305)]
+    html = page_of(replace(found, jobs=tuple(jobs)))
+    assert html.count("<figure>") == 300
+    cut = {count: html.count(f">{count} more: ") for count in (5, 10, 315)}
+    assert cut == {5: 2, 10: 1, 315: 2}, "trainings and what comes of them; services; all"
+    assert "more: " not in page_of(found)
+
+
 def test_services_are_counted_that_a_sentence_is_about(recorded: Path) -> None:
     with JournalReader(recorded) as reader:
         found = review(reader, 300.0)

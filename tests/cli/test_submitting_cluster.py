@@ -75,6 +75,19 @@ def test_a_file_goes_whole_into_the_managers_folder(
     assert program("submit", "--cluster", file).exit_code == 0
 
 
+def test_a_job_that_will_not_be_moved_is_submitted_and_said(
+    program: Program, store: MemoryStore, folder: Path, tmp_path: Path
+) -> None:
+    text = MOVABLE + 'ports: ["8080:80"]\n'
+    done = program("submit", "--cluster", written(tmp_path / "web.yaml", text))
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "web.yaml: the job stays on its first node: the job publishes port 8080:80, whose address "
+        "would change\n"
+    )
+    assert (folder / "web.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

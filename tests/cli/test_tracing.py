@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
+from dlsched.cli.tracing import generate as generate_command
 from dlsched.simulation.trace import Recipe, generate, parse_trace
 from tests.cli.conftest import Program, recorded
 from tests.texts import same_text
@@ -73,6 +75,15 @@ def test_generate_tells_what_it_does_not_know(
     assert told in " ".join(result.stderr.split())
 
 
+def test_nan_is_no_number(program: Program) -> None:
+    numbers = [one for one in generate_command.params if isinstance(one.type, click.FloatRange)]
+    assert len(numbers) == 9
+    for one in numbers:
+        result = program("trace", "generate", one.opts[0], "nan")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"'{one.opts[0]}': nan is not a number" in result.stderr
+
+
 def test_format_tells_the_whole_format(program: Program) -> None:
     same_text("trace-format", program("trace", "format").stdout)
 
@@ -97,7 +108,7 @@ def test_record_writes_what_was_recorded(program: Program, journal: Path) -> Non
     trace = parse_trace(result.stdout, "stdout")
     assert (trace.name, trace.node.cores, trace.duration_s, trace.cycle_s) == ("day-1", 2.0, 120, 1)
     assert [job.name for job in trace.jobs] == [f"inference-{number}" for number in range(3)]
-    assert all(": taken for " in line for line in result.stderr.splitlines())
+    assert all(" are a guess: " in line for line in result.stderr.splitlines())
 
 
 @pytest.mark.timed

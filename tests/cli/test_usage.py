@@ -77,3 +77,11 @@ def test_a_journal_without_a_cycle_says_so(program: Program, tmp_path: Path) -> 
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == "nothing is recorded of this time: give an earlier --since\n"
+
+
+def test_a_hostile_name_cannot_steer_the_terminal(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    write(path, (cycle(number, view("\x1b[2Jforged\nline")) for number in range(1, 90)))
+    out = program("usage", str(path), "--by", "job").stdout
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 3

@@ -249,7 +249,7 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 9, "the answer is not from a dlsched agent"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-            "the report is refused: node: Field required",
+            "the report is refused: v is no version, must be 3",
         ),
         (b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n", "status 302, without a reason"),
         (b'HTTP/1.1 400 X\r\n\r\n{"error": "a\\u001b[2J"}', "refused (400): a [2J"),

@@ -73,3 +73,26 @@ def test_reasons_name_hosts_instead_of_node_ids() -> None:
     text = f"{node}: the node drains; {twins[0]}: the node drains; {'c' * 25}"
     shown = f"gpu-1: the node drains; {twins[0]}: the node drains; {'c' * 25}"
     assert by_host(text, names_of(members)) == shown
+
+
+def test_what_another_manager_changed_is_as_old_as_this_one_has_known_it() -> None:
+    def round_at(now_s: float, record: Record) -> RoundReport:
+        return RoundReport(
+            snapshot=ClusterSnapshot(1, now_s),
+            facts=ClusterFacts(now_s, {}, {"resnet": record}, {}, {}, frozenset({"resnet"})),
+            records={"resnet": record},
+        )
+
+    placed = Record("resnet", RecordState.PLACED, "a")
+    moved = Record("resnet", RecordState.PLACED, "b", epoch=3)
+    log, ages = RoundLog(), []
+    for report in (
+        round_at(10.0, placed),
+        round_at(100.0, placed),
+        RoundReport(),  # another manager leads
+        round_at(500.0, moved),
+        round_at(520.0, moved),
+    ):
+        log.take(report, "now")
+        ages += [job.since_s for job in log.jobs(report)]
+    assert ages == [0.0, 90.0, 0.0, 20.0]

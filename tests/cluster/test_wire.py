@@ -41,6 +41,7 @@ holdings = st.builds(
     st.none() | saved,
     st.none() | st.integers(-255, 255),
     lines,
+    st.none() | wholes,
 )
 jobs = st.builds(
     JobReport,
@@ -213,12 +214,14 @@ json_values = st.recursive(
 @given(st.sampled_from(range(3)), st.data())
 def test_other_values_at_any_key_are_never_more_than_refused(which: int, data: Any) -> None:
     message = json.loads(WHOLE[which])
-    message[data.draw(st.sampled_from([*message, "\x1b[2J"]))] = data.draw(json_values)
+    part = data.draw(st.sampled_from([message, message["value"]]))
+    part[data.draw(st.sampled_from([*part, "\x1b[2J"]))] = data.draw(json_values)
     is_only_refused(READERS[which], json.dumps(message).encode())
 
 
-def changed(which: int, **more: Any) -> bytes:
-    return json.dumps(json.loads(WHOLE[which]) | more).encode()
+def changed(which: int, v: object = wire.VERSION, **more: Any) -> bytes:
+    value = json.loads(WHOLE[which])["value"] | more
+    return json.dumps({"v": v, "value": value}).encode()
 
 
 def holding(**more: Any) -> bytes:
@@ -228,9 +231,17 @@ def holding(**more: Any) -> bytes:
 @pytest.mark.parametrize(
     ("which", "body", "line"),
     [
-        (0, changed(0, extra=1), "extra: "),
-        (0, changed(0, capacity_cores=math.nan), "capacity_cores: Input should be a finite"),
-        (0, changed(0, capacity_cores="8"), "capacity_cores: Input should be a valid"),
+        (0, changed(0, v=4, extra=1), "v is 4, must be 3: the other node runs another version"),
+        (0, changed(0, v="3"), "v is '3', must be 3: the other node runs another version"),
+        (0, changed(0, v=[3]), "v is no version, must be 3: the other node runs another"),
+        # What earlier versions wrote.
+        (0, b'{"v":2,"now_s":5.0,"report":{"node":"n","capacity_cores":8.0}}', "v is 2, must be 3"),
+        (1, b'{"v":2,"request":{"placed":{},"nodes":{}}}', "v is 2, must be 3: the other node"),
+        (2, b'{"v":1,"verb":"clear","node":"n","job":"ab","epoch":7}', "v is 1, must be 3: the"),
+        (2, b'{"verb":"clear","node":"n","job":"ab","epoch":7}', "v is no version, must be 3"),
+        (0, changed(0, extra=1), "value.extra: "),
+        (0, changed(0, capacity_cores=math.nan), "value.capacity_cores: Input should be a finite"),
+        (0, changed(0, capacity_cores="8"), "value.capacity_cores: Input should be a valid"),
         (0, changed(0, capacity_cores=-1.0), "capacity_cores is out of bounds"),
         (0, changed(0, memory_free_bytes=1 << 60), "memory_free_bytes is out of bounds"),
         (0, changed(0, images=["x" * 513]), "images is out of bounds"),
@@ -239,7 +250,7 @@ def holding(**more: Any) -> bytes:
         (0, changed(0, jobs=[{"name": "train\n"}]), "jobs: 'train\\n' is not a valid name"),
         (0, changed(0, jobs=[{"name": "ab"}] * 2), "jobs: ab appears twice"),
         (0, changed(0, jobs=[{"name": "ab", "left": [3, 2, 1]}]), "jobs is out of bounds"),
-        (0, changed(0, jobs=[{"name": "ab", "left": [1, 2]}]), "jobs.0.left.2: "),
+        (0, changed(0, jobs=[{"name": "ab", "left": [1, 2]}]), "value.jobs.0.left.2: "),
         (
             0,
             changed(0, jobs=[{"name": "ab", "evaluations": [[1, 1]] * 65}]),
@@ -248,14 +259,14 @@ def holding(**more: Any) -> bytes:
         (0, holding(epoch=0), "holdings.0 is out of bounds"),
         (0, holding(exit_code=1 << 60), "holdings.0 is out of bounds"),
         (0, holding(file="x" * 17), "holdings.0 is out of bounds"),
-        (0, holding(phase="x"), "holdings.0.phase"),
+        (0, holding(phase="x"), "value.holdings.0.phase"),
         (0, holding(why="a\nb"), "holdings is out of bounds"),
         (0, holding(saved={"step": 1, "sha256": "xy"}), "holdings is out of bounds"),
         (0, holding(saved={"step": 1, "file": "/" * 1025}), "holdings is out of bounds"),
         (0, holding(saved={"step": 1, "file": "/a\n"}), "holdings is out of bounds"),
         (0, holding(saved={"step": 1, "file": "a"}), "holdings is out of bounds"),
-        (1, changed(1, placed={"train": "7"}), "placed.train: Input should be"),
-        (2, changed(2, verb="destroy"), "verb: Input should be"),
+        (1, changed(1, placed={"train": "7"}), "value.placed.train: Input should be"),
+        (2, changed(2, verb="destroy"), "value.verb: Input should be"),
         (2, changed(2, job="../etc"), "order: '../etc' is not a valid name"),
     ],
 )

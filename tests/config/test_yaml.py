@@ -90,6 +90,16 @@ def test_each_thing_refused_has_one_line_and_its_place(text: str, problem: str) 
     assert said.startswith(problem)
 
 
+def test_of_a_value_that_is_given_twice_only_the_first_counts() -> None:
+    for second in ("{min: null, max: 5, more: [~]}", "null", "*x", "{on: 1}"):
+        found = load_document(f"cpus:\n  min: 1\n  max: null\ncpus: {second}\n", "f")
+        assert found.value == {"cpus": {"min": 1, "max": None}}
+        (problem,) = found.problems
+        assert problem.what == "the key was already given in line 1"
+        assert [found.values["cpus", key] for key in ("min", "max")] == [(2, 8), (3, 8)]
+        assert found.empty == {("cpus", "max")}
+
+
 def test_the_advice_is_what_is_right_at_that_place() -> None:
     def advice(text: str, **more: Any) -> list[str]:
         found = load_document(text, "f", **more).problems

@@ -379,6 +379,26 @@ def test_who_holds_several_gpus_has_the_least_of_what_they_allow():
     assert shares["b"] == 0.2
 
 
+def test_small_steps_of_a_share_are_held_back_and_steps_are_hundredths():
+    held, notes = share_out(sharer("a", 0.5), a=0.508)
+    assert held == {"a": 0.5}
+    assert "dead-band" in notes["a"]
+    assert share_out(sharer("a", 0.5), a=0.537)[0] == {"a": 0.53}
+
+
+def test_the_cool_down_holds_for_shares_too():
+    job = sharer("a", 0.5)  # changed 5 s ago
+    assert share_out(job, options=GuardOptions(0.02, 10.0), a=0.7)[0] == {"a": 0.5}
+    assert share_out(job, options=GuardOptions(0.02, 5.0), a=0.7)[0] == {"a": 0.7}
+
+
+def test_a_blind_job_gets_an_even_share():
+    blind = replace(sharer("a", 0.1), blind="no report for 1 min")
+    shares, notes = share_out(blind, sharer("b", 0.2), a=0.9, b=0.3)
+    assert shares == {"a": 0.5, "b": 0.3}
+    assert "an even share by weight instead, 0.500 of 1.000 of GPU-0's time" in notes["a"]
+
+
 def test_whole_gpus_adopted_containers_and_others_have_no_share():
     whole = replace(sharer("w", None), spec=view("w").spec)
     adopted = replace(sharer("x", 0.5), adopted=True)

@@ -40,7 +40,7 @@ def test_a_running_service_is_adopted_and_dropped_as_it_was(node: Session, stran
     shows(node, job, lambda one: one["measured_s"], "to be measured")
     assert strangers.facts(service)[:3] == before[:3]
     assert "adopted" in ok(node, "ps")
-    assert "latency: 60ms" in ok(node, "export", job)
+    assert "'dlsched.target.latency': '60ms'" in ok(node, "export", job)
 
     dropped = ok(node, "drop", name)
     assert f"{name}: dropped; its limits now: " in dropped
@@ -252,7 +252,7 @@ def test_of_two_instances_the_first_has_a_container_until_its_limits_are_given_b
     ok(second, "adopt", name, "--weight", "2")
     gets(0.3)
     node.start(fixed, {"cores": f"{name}=0.2"})
-    assert has in alarms(node, f"{name}: left as it is")
+    assert has in alarms(node, f"{name}: limits not changed")
     ok(second, "drop", name)
     gets(0.2)
     ok(node, "drop", name)
@@ -278,7 +278,7 @@ def test_the_least_weight_keeps_busy_containers_behind_a_service(
     assert {*busy, left} <= others.keys() and shop not in others
     assert others[left]["cpu_cores"] > 0
     for name in busy:
-        assert "it comes last" in ok(node, "adopt", name, "--background")
+        assert "in the background: the container gets" in ok(node, "adopt", name, "--background")
     assert not {*busy, shop} & {one["name"] for one in node.client.containers()["others"]}
     refusal = "--background: a background job cannot have a target"
     assert refusal in refused(node, "adopt", busy[0], "--background", "--latency", "1s")
@@ -289,7 +289,7 @@ def test_the_least_weight_keeps_busy_containers_behind_a_service(
         assert (job["background"], job["blind"], job["cpu"]["actual_cores"]) == (True, None, None)
         assert "background: the CPU that no other job uses" in ok(node, "why", name)
     assert "adopted; background" in ok(node, "ps")
-    assert "background: true" in ok(node, "export", busy[0], "--job")
+    assert "'dlsched.background': 'true'" in ok(node, "export", busy[0])
 
     dropped = ok(node, "drop", "--all", "--yes")
     assert dropped.count("(checked)") == 3

@@ -41,6 +41,7 @@ from dlsched.cluster.store import Member, MemoryStore, StoreError
 from dlsched.config.settings import ClusterSettings, Settings, TlsFiles
 from dlsched.daemon.cluster import ClusterLoop, ClusterParts
 from dlsched.daemon.cluster_wiring import connect
+from dlsched.daemon.waiting import CHANGES_S
 from dlsched.model.errors import DaemonUnavailable
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Engine
@@ -169,6 +170,19 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
         "resnet: ends on gpu-1: the job was withdrawn",
         "resnet: no container of the job runs on gpu-1 any more",
     ]
+
+
+def test_a_changed_job_file_ends_the_wait_for_the_next_round(placed: Site) -> None:
+    placed.steps()
+    began_s = placed.clock.now_s()
+    placed.loop._sleep(PAUSE_S)
+    assert placed.clock.now_s() == began_s + PAUSE_S
+    placed.loop.step()
+    (placed.watch / "a.yaml").write_text(f"{RESNET}weight: 2\n")
+    placed.loop._sleep(PAUSE_S)
+    assert placed.clock.now_s() == began_s + PAUSE_S + CHANGES_S
+    placed.steps(3)
+    assert placed.store.submissions()["resnet"].text.endswith("weight: 2\n")
 
 
 def test_what_people_ask_is_in_the_status_then_in_the_log(

@@ -109,6 +109,13 @@ def test_files_that_are_still_being_read_are_waited_for_but_changes_do_not_wait(
     assert f"{WATCH} has no job file" in logged[1]
 
 
+def test_a_folder_that_is_missing_is_waited_for_a_few_cycles_only(logged: list[str]) -> None:
+    tell = announcer()
+    for _ in range(9):
+        tell(state(adopted, settled=False), [])
+    assert sum(line.startswith("first start") for line in logged) == 1
+
+
 def test_a_node_with_hundreds_of_containers_does_not_fill_the_log(logged: list[str]) -> None:
     many = [JobView(job_spec(f"job-{number:03}"), JobState.WAITING) for number in range(300)]
     announcer()(state(*many), [])

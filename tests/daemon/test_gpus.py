@@ -265,6 +265,23 @@ def test_the_driver_goes_away_and_comes_back(host: Host):
     assert host.node.client.jobs()["node"]["gpu_trouble"] is None
 
 
+def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(host: Host):
+    names = [f"job-{number}" for number in range(6)]
+    host.start()
+    for name in names:
+        host.node.drop(name, on(name, "{count: 1, share: 0.5}"))
+    wait_for(lambda: placed(host), 30, "the first container")
+    host.node.kill()
+    host.start()
+    wait_for(lambda: host.node.running() == 4, 60, "four of them to run")
+    goes_on(host.node, 4)
+    assert sorted(placed(host)) == [A, A, B, B]
+    rows = [row(host.node, name) for name in names]
+    waiting = [one for one in rows if one["state"] == "waiting"]
+    assert len(waiting) == 2
+    assert all("at most 0.00 is left" in one["reason"] for one in waiting)
+
+
 def placed(host: Host) -> list[str]:
     """The GPUs of all containers."""
     return [one.labels["dlsched.gpus"] for one in containers(host.node)]

@@ -328,6 +328,20 @@ def test_a_run_that_ends_wakes_the_loop() -> None:
 
 
 @needs_root
+def test_a_host_without_a_thread_to_spare_is_asked_again(
+    hooks: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    hook = hooks("/bin/true")
+    with monkeypatch.context() as patched:
+        patched.setattr(hook_module.threading.Thread, "start", refuse)
+        assert not hook.offer(WORD)
+    assert run_of(hook).status == "done"
+
+
+@needs_root
 def test_what_the_agent_itself_lacks_is_no_end_of_the_command(
     hooks: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

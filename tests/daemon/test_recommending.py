@@ -45,11 +45,11 @@ def test_the_limit_recommended_after_observing_is_what_its_requests_need(
     assert found[name]["adopted"]
     need = found[name]["need"]
     if need["cores"] is None:  # on a host so full of other work that its requests took too long
-        assert "not 100 ms" in need["out_of_reach"]
+        assert "the target is 100 ms" in need["out_of_reach"]
     else:
         # 20 ms of computation in 95 ms; more where others on the host hid how long it waits.
         assert 0.19 <= need["cores"] <= 0.5
         assert need["out_of_reach"] is None or "other work leaves" in need["out_of_reach"]
-    assert "not 5 ms" in found[hopeless]["need"]["out_of_reach"]
+    assert "the target is 5 ms" in found[hopeless]["need"]["out_of_reach"]
     patch = yaml.safe_load(command(node, "recommend", "--format", "compose").stdout)
     assert patch["services"].keys() == {name, hopeless}

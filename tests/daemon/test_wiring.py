@@ -17,7 +17,7 @@ from dlsched.cluster.status import write_status
 from dlsched.config.settings import DeliverHook, Gpus, Reserve, Settings
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
-from dlsched.daemon.wiring import cpu_text, ledger_options, reloaded
+from dlsched.daemon.wiring import cpu_text, ledger_options, policies_text, reloaded
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, NotOurs, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
@@ -53,6 +53,19 @@ class Undisturbed(VirtualClock):
 
     def wake(self) -> None:
         """Nothing."""
+
+
+class Disturbed(Undisturbed):
+    """Something is done at some times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.does: dict[float, Callable[[], object]] = {}
+
+    def sleep_until(self, until_s: float) -> bool:
+        for at_s in [at_s for at_s in self.does if at_s < until_s]:
+            self.does.pop(at_s)()
+        return super().sleep_until(until_s)
 
 
 def cycles(agent: Agent, holds: Callable[[], bool] = lambda: True) -> CycleReport:
@@ -353,6 +366,14 @@ def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> N
     assert kept.decider._memory == decided.decision.memory
 
 
+def test_options_of_another_policy_are_named_in_the_log(settings: Settings) -> None:
+    both = replace(settings, policy_options={"gain": 0.2}, shadow="fair", shadow_options={})
+    assert (
+        policies_text(both)
+        == "policy none (policy_options gain are another policy's: not used), shadow fair"
+    )
+
+
 def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(
     agent: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +391,17 @@ def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(
         assert [systemd.recv(100) for _ in range(6)] == [b"WATCHDOG=1"] * 6
         with pytest.raises(BlockingIOError):
             systemd.recv(100)
+
+
+def test_a_changed_job_file_ends_the_longest_wait(agent: Make, settings: Settings) -> None:
+    one, clock = agent(), Disturbed()
+    one._clock = clock  # type: ignore[assignment]
+    one._controller.run_once()
+    clock.does[7.5] = lambda: (settings.watch / "alpha.yaml").write_text(JOB)
+    one._sleep(0.0, 60.0)
+    assert clock.now_s() == 8.0
+    one._sleep(8.0, 60.0)
+    assert clock.now_s() == 60.0, "once for each change"
 
 
 def test_a_dry_run_ends_no_release(agent: Make, settings: Settings, released: Path) -> None:
@@ -400,3 +432,21 @@ def test_the_agent_reads_what_the_controller_beside_it_reports(
     assert one.source.cluster() is None
     write_status(settings.run_dir, status := example())
     assert one.source.cluster() == status
+
+
+@pytest.mark.parametrize("part", ["_release.close", "_api.stop", "_deliveries.close"])
+def test_limits_are_given_back_whatever_else_fails(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    one, (owner, method) = Agent(settings, dry_run=False), part.split(".")
+    real = getattr(getattr(one, owner), method)
+    given_back: list[str] = []
+
+    def broken() -> None:
+        real()
+        raise RuntimeError("cannot join thread before it is started")
+
+    monkeypatch.setattr(getattr(one, owner), method, broken)
+    monkeypatch.setattr(one, "_give_back", lambda: given_back.append("all"))
+    one.close()
+    assert given_back == ["all"]

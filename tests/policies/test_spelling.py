@@ -9,7 +9,7 @@ import pytest
 
 from dlsched.model.errors import PolicyError
 from dlsched.policies.fair import FairPolicy
-from dlsched.policies.registry import load, split
+from dlsched.policies.registry import load, split, unused_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,6 @@ def test_options_of_the_settings_stand_beside() -> None:
     assert chosen(f"{OWN}?count=3", ratio=0.1) == Parameters(count=3, ratio=0.1)
     with pytest.raises(PolicyError, match="count is given twice"):
         chosen(f"{OWN}?count=3", count=3)
-    with pytest.raises(PolicyError, match="no parameter 'gain'; known are wide, count"):
-        chosen(OWN, gain=0.2)
-    for wrong in ("two", True):
-        with pytest.raises(PolicyError, match=f"count is {wrong!r}, must be int"):
-            chosen(OWN, count=wrong)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +115,37 @@ def test_a_wrong_parameter_is_refused_in_one_line(policy: str, options: dict[str
         load(policy, options)
     assert next(iter(options)) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_another_policy_are_checked_and_not_used() -> None:
+    options = {"count": 5, "gain": 0.2, "fits_most": 2}
+    assert unused_options(f"{OWN}?ratio=0.1", options) == ("gain", "fits_most")
+    assert chosen(f"{OWN}?ratio=0.1", **options) == Parameters(count=5, ratio=0.1)
+    load("fair", {"gain": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"gian": 0.2},
+            (
+                "policy fair: no parameter 'gian', nor has another policy; the policy has no "
+                "parameters"
+            ),
+        ),
+        ({"fits_most": "two"}, "policy adaptive: fits_most is 'two', must be int"),
+        ({"fits_most": True}, "policy adaptive: fits_most is True, must be int"),
+        ({"gain": -1.0}, "policy dqoes: gain is -1.0, must be above 0, at most 1"),
+    ],
+)
+def test_options_that_fit_no_policy_are_told_in_one_line(
+    options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(PolicyError) as refused:
+        load("fair", options)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_program_without_entry_points_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from dlsched.model.spec import ContainerSpec, Restart, Stop
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
 from dlsched.runtime.docker.identity.labels import inherits, inspected, labels_in
 from dlsched.runtime.machine.inspected import Inspected
+from dlsched.runtime.originals import EngineLimits
 from dlsched.runtime.progress.sources import read_sources
 from tests.mutation import NUMBERS, TEXTS, Broken, mutated, mutated_json
 
@@ -156,7 +157,7 @@ _KINDS = {
     "container_id": str, "name": str, "image": str, "job": str, "digest": str, "source": str,
     "container_digest": str, "stop": Stop, "state": ContainerState, "pid": int, "started_at": str,
     "instance": str | None, "exit_code": int | None, "oom_killed": bool, "error": str | None,
-    "restarts": int, "quota_us": int, "period_us": int, "shares": int, "restart": Restart | None,
+    "restarts": int, "limits": EngineLimits, "restart": Restart | None,
 }  # fmt: skip
 
 

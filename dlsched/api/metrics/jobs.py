@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.api.metrics.metric import Kind, Metric, Series, by_job, known, within_job
+from dlsched.api.metrics.metric import Kind, Metric, Scene, Series, by_job, known, within_job
 from dlsched.api.schema import AccuracyTargetStatus, JobStatus, LatencyTargetStatus
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Tier
@@ -65,6 +65,11 @@ def _outlook(job: JobStatus) -> Iterable[Series]:
 def _runs(job: JobStatus) -> bool:
     """Whether limits apply to it now; its last ones stay known."""
     return job.state == JobState.RUNNING
+
+
+def _changes(scene: Scene) -> Iterable[Series]:
+    shown = {job.name for job in scene.jobs}
+    return ((key, n) for key, n in scene.totals.changes.items() if key[0] in shown)
 
 
 def _gpu_shares(job: JobStatus, share: float | None) -> Iterable[Series]:
@@ -311,7 +316,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         ("job_name", "kind", "status"),
         "Actions on the job's container: `start`, `resize`, `move`, `remove`; `done`, `begun`, "
         "`failed` or `withheld`.",
-        lambda scene: scene.totals.changes.items(),
+        _changes,
     ),
     Metric(
         "job_gpu_share_promised_ratio",

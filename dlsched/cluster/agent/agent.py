@@ -19,7 +19,7 @@ from dlsched.cluster.agent.assignments import (
     followed,
 )
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
-from dlsched.cluster.agent.fetching import HttpsCheckpoints
+from dlsched.cluster.agent.fetching import KNOWN_WITHIN_S, HttpsCheckpoints
 from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
 from dlsched.cluster.agent.ports import NodeImages, NodeJobs, OrderRefused
 from dlsched.cluster.agent.reporting import node_report
@@ -46,8 +46,9 @@ from dlsched.model.state import JobState, JobView
 
 GONE = "the job's file on this node is lost, and the job has no container here"
 KEEPS = (
-    "the node keeps the volumes that an earlier run of {0} wrote: `docker volume ls -f "
-    "label=dlsched.job={0}`"
+    "the node has volumes of an earlier run of {0}, and takes the job only without them: list them "
+    "by `docker volume ls -f label=dlsched.job={0}`, save what you need, and remove them by "
+    "`docker volume rm`"
 )
 _OVER = (JobState.FINISHED, JobState.FAILED)
 
@@ -155,7 +156,7 @@ class ClusterAgent:
             elif own.phase is Phase.PREPARED:
                 self._prepared(own, course, now_s)
             elif own.phase is Phase.ARRIVING:
-                self._arriving(own, now_s)
+                self._arriving(own, course, now_s)
             elif own.phase is Phase.FAILED:
                 self._failed(own, course, now_s)
             elif own.phase in RUNNING:
@@ -169,6 +170,7 @@ class ClusterAgent:
             self._policy(),
             self._images.names(),
             self._given.spec_of,
+            self._checkpoints.came_bytes,
             now_s,
         )
         self._last_s = now_s
@@ -304,7 +306,7 @@ class ClusterAgent:
             fence = Assignment(own.job, own.epoch - 1, Phase.FENCED)
             self._held.write(fence, now_s)
 
-    def _arriving(self, own: Assignment, now_s: float) -> None:
+    def _arriving(self, own: Assignment, course: Course, now_s: float) -> None:
         if own.source is None or own.saved is None:
             self._held.write(replace(own, phase=Phase.RUNNING), now_s)
             return
@@ -319,8 +321,15 @@ class ClusterAgent:
                 self._bring(own)
             return
         archive = self._archives.incoming(own)
-        self._checkpoints.begin(own.source, own.job, own.epoch, archive, own.saved)
-        problem = self._checkpoints.fetched(own.job, own.epoch)
+        course.problem, problem = "", None
+        if not self._checkpoints.begin(own.source, own.job, own.epoch, archive, own.saved):
+            unknown = f"no manager has reported the address of {own.source}"
+            if now_s > course.since_s + KNOWN_WITHIN_S:
+                problem = unknown
+            else:
+                course.problem = unknown
+        else:
+            problem = self._checkpoints.fetched(own.job, own.epoch)
         if problem:
             self._held.fail(own, f"the job's checkpoint cannot be fetched: {problem}", now_s)
         elif problem is not None and self._held.write(replace(own, phase=Phase.RUNNING), now_s):

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 10.0
 """Longest silence of the other node, also before its answer begins."""
+KNOWN_WITHIN_S = 30.0
+"""After a start of the agent, the next report request has the addresses of the members."""
 MARGIN = 1.2
 """Free space that the disk must have, in sizes of the archive."""
 _ERROR_BYTES = 64 << 10
@@ -48,6 +50,7 @@ class _Fetch:
     work: Future[None] | None = None
     result: str | None = None
     """None: it is under way; else the empty text, or why it failed."""
+    came_bytes: int = 0
 
 
 class HttpsCheckpoints:
@@ -77,19 +80,21 @@ class HttpsCheckpoints:
         """End all that is under way; what is not whole leaves no file."""
         self._thread.stop()
 
-    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> None:
-        """Begin to fetch that checkpoint into the file, once the source's address is known: after
-        a start of the agent the next report request has it. Again: changes nothing. A lower epoch
-        of the job is given up."""
+    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> bool:
+        """Begin to fetch that checkpoint into the file; False: the source's address is not known
+        yet. Again: changes nothing. A lower epoch of the job is given up."""
         address = self._address(source)
         with self._lock:
             last = self._fetches.get(job)
-            if not address or (last is not None and last.epoch >= epoch):
-                return
+            if last is not None and last.epoch >= epoch:
+                return True
+            if not address:
+                return False
             self._drop(job)
             self._fetches[job] = fetch = _Fetch(epoch, to)
             destination = Destination(source, address, self._port)
             fetch.work = self._thread.begin(self._run(destination, job, fetch, saved))
+            return True
 
     def end(self, job: str) -> None:
         """Give up what is being fetched of the job, if anything: once this returns, no file of it
@@ -102,6 +107,12 @@ class HttpsCheckpoints:
         with self._lock:
             fetch = self._fetches.get(job)
             return None if fetch is None or fetch.epoch != epoch else fetch.result
+
+    def came_bytes(self, job: str, epoch: int) -> int | None:
+        """How much of it has come; None: it is not being fetched."""
+        with self._lock:
+            fetch = self._fetches.get(job)
+            return None if fetch is None or fetch.epoch != epoch else fetch.came_bytes
 
     def _drop(self, job: str) -> None:
         if (fetch := self._fetches.pop(job, None)) is not None and fetch.work is not None:
@@ -162,6 +173,7 @@ class HttpsCheckpoints:
                         raise NotAnswered("the checkpoint is longer than its answer says")
                     stream.write(block)
                     digest.update(block)
+                    fetch.came_bytes = saved.size_bytes - left
                     silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
                 silence.reschedule(None)
                 if (found := digest.hexdigest()) != saved.sha256:

@@ -23,6 +23,8 @@ CARRIED_BYTES_PER_S = 50e6
 """Half of what a network of 1 Gbit/s carries: packed, fetched and unpacked one after another."""
 
 SpecOf = Callable[[Assignment], JobSpec | None]
+CameBytes = Callable[[str, int], int | None]
+"""Of a job's checkpoint, by its epoch."""
 
 
 def node_report(
@@ -32,6 +34,7 @@ def node_report(
     policy: str,
     images: frozenset[str],
     spec_of: SpecOf,
+    came_bytes: CameBytes,
     now_s: float,
 ) -> NodeReport:
     """The report after that cycle, but for the node's name. `own_jobs`: names in the node's own
@@ -65,7 +68,7 @@ def node_report(
         images=images,
         sharing=Sharing.of(policy),
         holdings=tuple(
-            _holding(own, jobs.get(job), None if job in own_jobs else views.get(job))
+            _holding(own, jobs.get(job), None if job in own_jobs else views.get(job), came_bytes)
             for job, own in sorted(held.items(), key=_first)
         ),
         jobs=tuple(jobs.values()),
@@ -91,14 +94,17 @@ def _foreign_cores(cycle: CycleReport, held: Mapping[str, Assignment]) -> float:
     return max((node.foreign_cores or 0.0) - beyond_cores, 0.0) + own
 
 
-def _holding(own: Assignment, report: JobReport | None, view: JobView | None) -> Holding:
+def _holding(
+    own: Assignment, report: JobReport | None, view: JobView | None, came_bytes: CameBytes
+) -> Holding:
     if own.phase is Phase.FENCED and view is not None and _may_run(view):
         # Another node may start it only once this container has ended.
         return Holding(own.job, own.epoch, Phase.FAILED, why="the job's container is being removed")
     step = report.step if report is not None and _has_reported(view) else None
     shown = own.saved if own.phase is Phase.AWAY else None
+    came = came_bytes(own.job, own.epoch) if own.phase is Phase.ARRIVING else None
     file = file_version(own.text)
-    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why, file)
+    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why, came, file)
 
 
 def _may_run(view: JobView) -> bool:

@@ -46,11 +46,19 @@ def ask(
         decision = policy.decide(snapshot, memory)
         refuse_nonsense(decision)
     except Exception as error:  # noqa: BLE001  a policy is arbitrary code
-        failure = f"the cluster policy failed: {unexpected(error)}"
+        failure = f"the cluster policy failed: {_described(error)}"
         instead = _FALLBACK.decide(snapshot, None)
         why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
         return ClusterAnswer(replace(instead, why=why, memory=memory), failure, asked=True)
     return ClusterAnswer(decision, asked=True)
+
+
+def _described(error: BaseException) -> str:
+    """What a policy raised, in one bounded line. Never raises."""
+    try:
+        return unexpected(error)
+    except BaseException:  # noqa: BLE001  its text is the policy's own code, too
+        return type(error).__name__
 
 
 def refuse_nonsense(decision: object) -> None:

@@ -145,7 +145,8 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
     job = occupancy.jobs[move.job]
     source = occupancy.nodes[job.node or ""]
     if now_s < job.rests_until_s:
-        return f"the job may not be moved for another {render_seconds(job.rests_until_s - now_s)}"
+        rest = render_seconds(job.rests_until_s - now_s)
+        return f"the job's last move failed; it may be moved again in {rest}"
     own = [one for one in passed if one.job == move.job]
     for one in passed:
         rests_s = one.at_s + REST_S - now_s

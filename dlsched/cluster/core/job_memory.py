@@ -68,8 +68,10 @@ class JobMemory:
     record: Record | None = None
     since_s: float = 0.0
     """When this controller first read the present record."""
+    came_bytes: int = 0
+    """Of the checkpoint that it moves with."""
     came_s: float = 0.0
-    """When its target last said that its checkpoint still comes; until then, `since_s`."""
+    """When the last of them had come; until then, `since_s`."""
     began_s: float = 0.0
     """When its last move began."""
     pause_s: float = 0.0
@@ -102,7 +104,7 @@ class JobMemory:
         if record == before:
             return
         self.record, self.since_s = record, now_s
-        self.came_s = now_s
+        self.came_bytes, self.came_s = 0, now_s
         if before is None or record.state is RecordState.LEAVING:
             self.began_s = now_s
         if record.state is RecordState.ENDED:
@@ -114,12 +116,13 @@ class JobMemory:
             self.report, self.left, self.evaluations = None, None, ()
 
     def arrive(self, held: Holding, now_s: float) -> None:
-        """Remember it if its owner says that its checkpoint still comes."""
-        record = self.record
+        """Take the progress of its fetch into account, as its owner reports it."""
+        record, came_bytes = self.record, held.came_bytes or 0
         if record is None or record.saved is None or held.epoch != record.epoch:
             return
-        if held.phase is Phase.ARRIVING and now_s - self.since_s <= fetch_s(record.saved):
-            self.came_s = now_s
+        in_time = now_s - self.since_s <= fetch_s(record.saved)
+        if in_time and self.came_bytes < came_bytes <= record.saved.size_bytes:
+            self.came_bytes, self.came_s = came_bytes, now_s
 
     def bar(self, node: str, held: Holding, now_s: float) -> None:
         """Remember it if the node says that it cannot start the job."""

@@ -155,8 +155,8 @@ class ClusterLedger:
         return memory.view(desired, facts.records[name], prior, barred)
 
     def waited_s(self, job: str, now_s: float) -> float:
-        """How long the job's record has been as it is, and its target has not said that its
-        checkpoint comes, as far as this controller knows."""
+        """How long the job's record has been as it is, and nothing of its checkpoint has come, as
+        far as this controller knows."""
         memory = self.jobs.get(job)
         return now_s - memory.came_s if memory else 0.0
 

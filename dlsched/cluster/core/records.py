@@ -191,6 +191,8 @@ class Holding:
     saved: Saved | None = None
     exit_code: int | None = None
     why: str = ""
+    came_bytes: int | None = None
+    """While it arrives: how much of its checkpoint has come."""
     file: str = ""
     """The `file_version` of the job file that it goes by; empty: not known."""
 

@@ -79,19 +79,19 @@ class Held(NamedTuple):
 
 
 ARRIVAL_S = 180.0
-"""From a move's record, or the last report that its checkpoint comes, until its container runs on
-the target."""
+"""From a move's record, or the last bytes of its checkpoint, until its container runs on the
+target."""
 REPORT_S = 900.0
 """From then until the first report from there: evaluations may be rare."""
 LEAST_BYTES_PER_S = 1 << 20
-"""Once the checkpoint should have been there at this rate, reports that it still comes do not
-count: else a target could keep the job for ever."""
+"""Bytes that come after the checkpoint should have been there at this rate do not count: else a
+target could keep the job for as long as it reports a few."""
 LONGEST_S = 86_400.0
 """However large its source says that the checkpoint is."""
 
 
 def fetch_s(saved: Saved) -> float:
-    """How long that checkpoint may take to come, from the record."""
+    """How long bytes of that checkpoint count, from the record."""
     return min(ARRIVAL_S + saved.size_bytes / LEAST_BYTES_PER_S, LONGEST_S)
 
 
@@ -128,8 +128,8 @@ def next_acts(
     gone: Collection[str] = (),
     off: Mapping[str, str] = MappingProxyType({}),
 ) -> Acts:
-    """The row of the table. `waited_s`: how long the record has been as it is, and no report has
-    said that a checkpoint comes; `off`: why, by node."""
+    """The row of the table. `waited_s`: how long the record has been as it is, and no bytes of a
+    checkpoint have come; `off`: why, by node."""
     if record.on in off and record.state in _WAITS_FOR_OWNER:
         return Acts(end_job(record, off[record.on], off=True))
     return _ROWS[record.state](_Case(record, held, waited_s, gone))

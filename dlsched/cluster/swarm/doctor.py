@@ -4,11 +4,13 @@ Changes nothing."""
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 
 from dlsched import __version__
@@ -28,6 +30,8 @@ from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding, State
 
+EXPIRES_SOON_S = 86_400.0
+"""Of an operator's certificate: Swarm renews its own ones."""
 _MANAGERS_MAX = 5
 """Named in one line."""
 _AS_ROOT = "run `dlsched cluster doctor` as root"
@@ -64,12 +68,19 @@ class ClusterDoctor:
                 remove = "remove live-restore from daemon.json, and restart Docker"
                 yield Finding("restart", "fail", line, remove)
             return
+        yield Finding(
+            "restart",
+            "warn",
+            "no live-restore in a swarm: a restart of the engine ends this host's containers",
+            f"before a restart run `dlsched cluster drain {member.node}`",
+        )
         yield self._agent()
         certificates, own = None, None
         try:
             certificates = self.certificates()
-            own = certificates.own()
-            yield _certificate(own, member)
+            own, until_s = certificates.own(), certificates.valid_until()
+            renewed = self.settings.cluster.tls is None
+            yield _certificate(own, member, math.inf if renewed else until_s)
         except DlschedError as error:
             yield Finding("tls", "fail", str(error), _tls_remedy(error))
         store = SwarmStore(self.engine, self.settings.instance)
@@ -160,7 +171,8 @@ def _swarm(member: Membership) -> Finding:
     return Finding("swarm", "ok", f"active; this host is a worker, its managers: {known}")
 
 
-def _certificate(own: Peer, member: Membership) -> Finding:
+def _certificate(own: Peer, member: Membership, until_s: float) -> Finding:
+    """`until_s`: when it expires, unless Swarm renews it."""
     if own.name != member.node:
         line = f"the certificate names {own.name}, and this node of the swarm is {member.node}"
         name_it = "give a certificate in cluster.tls whose CN is the node's id"
@@ -169,6 +181,10 @@ def _certificate(own: Peer, member: Membership) -> Finding:
         line = f"the certificate of {own.name} is not a manager's: its OU is not swarm-manager"
         make_it = "give managers a certificate in cluster.tls whose OU is swarm-manager"
         return Finding("tls", "fail", line, make_it)
+    if until_s - time.time() < EXPIRES_SOON_S:
+        day = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="minutes")
+        line = f"the certificate of {own.name} is valid until {day} only"
+        return Finding("tls", "warn", line, "replace the files of cluster.tls")
     return Finding("tls", "ok", f"the certificate names {own.name}")
 
 

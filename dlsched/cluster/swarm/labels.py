@@ -39,6 +39,14 @@ JOB = f"{PREFIX}job"
 VALUE = f"{PREFIX}value"
 """The label with all of it, as JSON, or `removed` of a record that is about to be."""
 
+
+@dataclass(frozen=True, slots=True)
+class _StoredSubmission(Submission):
+    owner: int | None = None
+    """uid of the file's owner: up to 0.2.0 it was always written."""
+
+
+_STORED_SUBMISSION = TypeAdapter(_StoredSubmission)
 _RECORD, _SUBMISSION, _REQUEST = TypeAdapter(Record), TypeAdapter(Submission), TypeAdapter(Request)
 
 
@@ -131,8 +139,8 @@ def submission_labels(submission: Submission, instance: str) -> dict[str, str]:
 
 def read_submission(labels: Mapping[str, str], instance: str) -> Submission:
     """Raises ValueError."""
-    stored = _read(_SUBMISSION, labels, instance)
-    return replace(stored, text=_unpacked(stored.text))
+    stored = _read(_STORED_SUBMISSION, labels, instance)
+    return Submission(stored.job, _unpacked(stored.text), stored.by, stored.name)
 
 
 def request_labels(request: Request, instance: str) -> dict[str, str]:

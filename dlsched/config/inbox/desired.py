@@ -40,6 +40,10 @@ class DesiredFolder:
         """As `Inbox.use`."""
         self._inbox.use(tenants, presets)
 
+    def changed(self) -> bool:
+        """As `Inbox.changed`."""
+        return self._inbox.changed()
+
     def scan(self, now_s: float) -> Desired:
         """Scan the folder; a container is spared while its file may still be there."""
         scan = self._inbox.scan(now_s)

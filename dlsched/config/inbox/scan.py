@@ -123,6 +123,8 @@ class Inbox:
         self._last = InboxScan()
         self._still: FolderListing | None = None
         """The listing of the last scan that left nothing to do or to wait for."""
+        self._stamps: Mapping[str, Stamp] | None = None
+        """The operator's files in the last listing; None: the folder could not be listed."""
 
     def use(self, tenants: Tenants, presets: Presets | None = None) -> None:
         """Apply other rules, and presets (None: the same as before), from the next scan on: every
@@ -136,6 +138,7 @@ class Inbox:
     def scan(self, now_s: float) -> InboxScan:
         """Scan the folder once. Never raises for its content or absence."""
         problem: str | None = None
+        self._stamps = None
         try:
             # Users' jobs must not count as removed because the settings no longer name the users.
             known = any(_user(name) for name in (*self._files, *self._before))
@@ -149,6 +152,7 @@ class Inbox:
             for file in self._files.values():
                 file.missing_since_s = None
         else:
+            self._stamps = {name: one for name, one in listing.stamps.items() if not _user(name)}
             if listing == self._still and not self._env_files_changed():
                 return self._last
             if self._readable_since_s is None:
@@ -165,6 +169,16 @@ class Inbox:
         quiet = problem is None and next_s is None and scan.settled and not self._is_restless(scan)
         self._still = listing if quiet else None
         return replace(scan, next_s=next_s)
+
+    def changed(self) -> bool:
+        """Whether a file of the operator's has changed since the last scan, or call of this. Users'
+        files wait for the next scan, so that no user makes the loop run faster."""
+        before = self._stamps
+        try:
+            self._stamps = list_files(self._folder).stamps
+        except OSError:
+            self._stamps = None
+        return self._stamps != before
 
     def _env_files_changed(self) -> bool:
         return any(one.env_files and one.env_files.changed for one in self._files.values())

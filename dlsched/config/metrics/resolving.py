@@ -34,7 +34,7 @@ BASES_MAX = 4
 
 _RATIO = frozenset({"total", "count"})
 _NEEDED = {
-    "port": ("http_path", "name", "via", "count", "total", "first_of", "where", "unit", "per"),
+    "port": ("http_path", "name", "via", "count", "total", "first_of", "where", "per"),
     "pattern": ("step", "when", "metric"),
 }
 """Keys that say something of another key alone."""

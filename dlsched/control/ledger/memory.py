@@ -28,7 +28,7 @@ class MemoryTracker:
         """The same object while nothing changes."""
         self._last: tuple[object, ...] = ()
         """What the last update was made of: within its minute the same changes nothing."""
-        self._start: tuple[str, int] | None = None
+        self._start: tuple[str, int, float | None] | None = None
         self._trend = MemoryTrend()
         self._earlier_kills = 0
         """In earlier starts."""
@@ -39,13 +39,15 @@ class MemoryTracker:
         """Take in the job's container; None: it has none."""
         made_of: tuple[object, ...] = (int(now_s // SLOT_S),)
         if fact is not None:
-            made_of += fact.memory, fact.state, fact.container_id, fact.starts, fact.oom_killed
+            made_of += fact.memory, fact.state, fact.oom_killed
+            made_of += fact.container_id, fact.starts, fact.started_at_s
         if made_of == self._last:
             return
         self._last = made_of
         memory, alive = MemoryFact(), fact is not None and fact.state in _ALIVE
         if fact is not None:
-            start = fact.container_id, fact.starts
+            # The engine counts its own restarts alone: a start by hand shows by its time.
+            start = fact.container_id, fact.starts, fact.started_at_s
             if alive and start != self._start:
                 self._earlier_kills += self._kills or 0
                 self._start, self._kills, self._trend = start, None, MemoryTrend()
@@ -95,7 +97,7 @@ def _alarm(job: JobView, filling: Filling, jobs: Iterable[JobView], observed: Ob
     name = observed.container_names.get(container, container[:12])
     proposed = f"{math.ceil(RAISE_RATIO * filling.limit_bytes / _MIB)}m"
     remedy = f"docker update --memory {proposed} --memory-swap {proposed} {name}"
-    parts = [filling_text(filling), f"to raise it: {remedy}"]
+    parts = [filling_text(filling), f"to raise it: `{remedy}`"]
     spare_bytes = None if observed.node is None else observed.node.memory_available_bytes
     if spare_bytes is not None:
         has_room = spare_bytes >= (RAISE_RATIO - 1.0) * filling.limit_bytes

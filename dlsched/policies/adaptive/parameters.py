@@ -46,8 +46,9 @@ class AdaptiveParameters:
     give_up_chance: float = 0.05
     """A tier with a smaller chance of being reached before the end is given up."""
     doubt_ratio: float = 0.9
-    """Initial probability that a learning curve has none of the fitted shapes: real curves stall
-    or drop where the fit puts their end. It falls to 0 at the end."""
+    """Probability, at a training's first step, that its learning curve has none of the fitted
+    shapes, as real curves may stall or drop where the fit goes on. It falls with each step, to 0 at
+    the training's last one."""
     blind_s: float = 120.0
     """Seconds without a report until a training that gets CPU is treated like one that never
     reported, and until a service has no ceiling, up to its next report."""

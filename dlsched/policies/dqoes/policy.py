@@ -58,7 +58,8 @@ class DqoesParameters:
     """Fraction of its quota that a job uses while it serves, from which the quota may be binding; a
     queue of requests alone makes the fraction look like 0.6."""
     squeeze_ratio: float = 0.05
-    """How far into the slow half of the band jobs are placed when not all fit, as a ratio."""
+    """How much slower than its aim a job may be while not all fit, as a ratio: its need is divided
+    by 1 + this. Below `alpha` the job stays in its band."""
     keep_ratio: float = 0.8
     """Hysteresis of triage, which leaves out the jobs that need most: factor on the need of a job
     that was satisfied last time, below 1, so that two similar jobs do not alternate."""

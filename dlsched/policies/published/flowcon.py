@@ -38,8 +38,9 @@ class FlowConParameters:
     """Growth efficiency from which a job still grows, in normalised loss per second on the whole
     node: the authors' value."""
     interval_s: float = 30.0
-    """Seconds between passes, and length of the two windows for growth: the authors' value. 256
-    reports of a job are kept, so with one report a second it can be at most 120."""
+    """Seconds between decisions: the authors' value. Growth compares the mean loss of the last so
+    many seconds with that of as many before. A job's last 256 reports are kept, and both times must
+    fit: with one report a second at most 120."""
 
     def __post_init__(self) -> None:
         above_zero(self, "alpha")

@@ -197,6 +197,8 @@ class CgroupReader:
     def _memory(self) -> MemoryFact:
         stat, kills = self._bytes("memory_stat"), self._bytes("memory_events")
         used, peak = _bounded(self._bytes("memory")), _bounded(self._bytes("memory_peak"))
+        if stat is None and used is None:
+            return _UNREAD  # a limit around it stays readable when the group has gone
         idle = _figure(stat, b"inactive_file" if self.v2 else b"total_inactive_file")
         busy = _figure(stat, b"active_file" if self.v2 else b"total_active_file")
         slab = _figure(stat, b"slab_reclaimable") if self.v2 else 0
@@ -206,7 +208,7 @@ class CgroupReader:
             reached = bool(_figure(kills, b"oom"))
         else:
             limit = _figure(stat, b"hierarchical_memory_limit")
-            reached = limit is not None and (peak or 0) >= limit - _BATCH_BYTES
+            reached = False  # unknown: peak and failcnt count page cache, which ends no process
         working = None if used is None or idle is None else max(used - idle, 0)
         held = None if working is None or busy is None else max(working - busy - (slab or 0), 0)
         return MemoryFact(working, held, limit, peak, _figure(kills, b"oom_kill"), reached)
@@ -320,9 +322,6 @@ def integer(raw: bytes | str | None) -> int | None:
 
 _UNLIMITED = 1 << 62
 """cgroup v1 shows no limit as a number above this. Nothing that is true is as large."""
-
-_BATCH_BYTES = 1 << 20
-"""cgroup v1 charges memory in batches, so that its peak may stay this much below its limit."""
 
 
 def _bounded(raw: bytes | None) -> int | None:

@@ -36,6 +36,9 @@ from dlsched.runtime.machine.move import (
     describe,
 )
 
+INSPECTED_S = 600.0
+"""How often a kept volume is inspected: an operator may remove it by hand."""
+
 _OVER = (LeavingPhase.REFUSED, LeavingPhase.ENDED)
 
 
@@ -275,8 +278,11 @@ class Moves:
         self.turn(job, partial(Turn.change, held=self.holds(job), cleared=True))
 
     def has_volume(self, job: str) -> bool:
-        brought = self.arrivals.of(job)
-        return brought is not None and brought.filled and not brought.file
+        brought, now_s = self.arrivals.of(job), self.instance.clock.now_s()
+        has = brought is not None and brought.filled and not brought.file
+        if has and now_s - self.machine.job(job).inspected_s >= INSPECTED_S:
+            self.turn(job, Turn.inspect_volume)
+        return has
 
     def ended_with_engine(self, job: str) -> bool:
         described = self.watches.of_job(job)

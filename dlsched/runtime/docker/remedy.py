@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from dlsched.config.setting_values import engine_address
@@ -27,11 +28,13 @@ def out_of_reach(host: str) -> str | None:
         return None
     socket = Path(host.removeprefix(_UNIX))
     try:
-        socket.stat()
+        facts = socket.stat()
     except PermissionError:
         return f"run as root: this user may not look into {socket.parent}"
     except OSError:
         return f"install or start Docker (systemctl start docker), or {_ELSEWHERE}"
     if os.access(socket, os.R_OK | os.W_OK):
         return None
+    if facts.st_gid == 0 or not facts.st_mode & stat.S_IWGRP:
+        return "run as root: only root may use the engine's socket"
     return f"run as root, or join the group of {socket}, often docker, and log in again"

@@ -1,9 +1,10 @@
-"""Checks of the host: kernel, CPUs, folders and sockets."""
+"""Checks of the host: kernel, CPUs, open files, folders and sockets."""
 
 from __future__ import annotations
 
 import grp
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from dlsched.runtime.cgroup.enclosing import Around, Surroundings, cpu_list
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
+
+DESCRIPTORS_A_JOB = 20
+"""Typically fourteen; a group in others with a limit, a log and a page take more."""
+DESCRIPTORS_BESIDE = 256
 
 
 def kernel(proc: Path = PROC) -> Iterator[Finding]:
@@ -103,6 +108,19 @@ def capacity(
     return Finding("capacity", "ok", line)
 
 
+def descriptors(max_jobs: int) -> Finding:
+    """Whether the limit of open files suffices."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
+    line = f"{most} files may be open; {max_jobs} jobs need up to {wanted}"
+    if most == resource.RLIM_INFINITY:
+        line = f"any number of files may be open; {max_jobs} jobs need up to {wanted}"
+    elif most < wanted:
+        remedy = f"raise that limit (LimitNOFILE={wanted}), or lower max_jobs"
+        return Finding("files", "warn", line, remedy)
+    return Finding("files", "ok", line)
+
+
 def folder(what: str, path: Path) -> Finding:
     """Whether a folder of the daemon's can be used or created."""
     yours = f"set {what}_dir (--{what}-dir) to a folder of yours"
@@ -135,7 +153,11 @@ def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
     try:
         facts = path.lstat()
     except OSError:
-        return Finding("sockets", "ok", f"{line}, while the daemon runs")
+        return Finding(
+            "sockets",
+            "ok",
+            f"{path.name}: not there now; while the daemon runs, it is for {users} ({serves})",
+        )
     if group is not None and facts.st_gid != wanted:
         line = f"{path.name}: belongs to gid {facts.st_gid}, not to group {group}"
         return Finding(

@@ -206,6 +206,8 @@ class Job:
     """Its last start, until a listing shows that it is done."""
     forsaken: frozenset[str] = frozenset()
     """Old containers of moves, as long as they are there, since the job is being removed."""
+    inspected_s: float = -math.inf
+    """When its volume, which anybody can remove, was last inspected."""
     started_s: float = -math.inf
     """When its container was last started again."""
 
@@ -296,6 +298,11 @@ class Turn:
     def sweep(self) -> None:
         """Remove the volumes of its earlier moves."""
         self._beside("sweep")
+
+    def inspect_volume(self) -> None:
+        """Find out whether its present volume is there, as `sweep` notices that it is gone."""
+        self.job = replace(self.job, inspected_s=self.now_s)
+        self.sweep()
 
     def start_again(self, container: str) -> None:
         """Start its container, which has ended, again."""

@@ -151,6 +151,26 @@ def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
     return LatencySketch(number, min(total_s, LONGEST_S * number), spans=spans, sum_error_s=off_s)
 
 
+@dataclass(slots=True)
+class Held:
+    """Time that was added while no request was counted, as a page may be written between sum and
+    count: it is of the requests that the next pages count."""
+
+    _series: dict[Labels, Cumulative] = field(default_factory=dict)
+
+    def sketch(self, labels: Labels, added: Cumulative, unit_s: float) -> LatencySketch:
+        """The increase with what was held of its series; the empty sketch while it is held."""
+        held = self._series.pop(labels, None)
+        if held is not None:
+            total = (added.total or 0.0) + (held.total or 0.0)
+            added = replace(added, total=total, off=added.off + held.off)
+        found = sketch(added, unit_s)
+        if not added.total or found.count or len(self._series) >= SERIES_MAX:
+            return found
+        self._series[labels] = added
+        return LatencySketch()
+
+
 def without_quickest(latency: LatencySketch, failed: int) -> LatencySketch:
     """The answers among requests of which so many failed, it is not known which: the quickest ones,
     so that failures make no service fast. The mean is the highest that this allows."""

@@ -33,9 +33,9 @@ from dlsched.model.units import closest
 from dlsched.runtime.progress.cumulative import (
     IN_TURN,
     Cumulative,
+    Held,
     PageGrowth,
     series_of,
-    sketch,
     without_quickest,
 )
 from dlsched.runtime.progress.page_lines import (
@@ -244,6 +244,7 @@ class Pages:
         self._parser = LineParser(self._keeps, gauges)
         self._growth = PageGrowth(None if from_end else {})
         self._errors_growth = PageGrowth(None if from_end else {})
+        self._held = Held()
         self._value = Gauge()
         self._target = target
         self._hint = hint
@@ -361,7 +362,7 @@ class Pages:
             if known[labels]:
                 failed += since.requests
             else:
-                answers.append(sketch(since, wanted.unit_s))
+                answers.append(self._held.sketch(labels, since, wanted.unit_s))
         latency = merge(*answers)
         if not by_label:
             failed = sum(now.since(before).requests for now, before in errors.values())

@@ -205,11 +205,11 @@ def _report(latency: object) -> Report:
 def _table(counted: Mapping[str, object], name: str) -> Mapping[str, int]:
     table = counted.get(name)
     if not isinstance(table, dict) or len(table) > CALLERS_MAX:
-        raise BadLine(f"{name}: an object of at most {CALLERS_MAX} numbers")
+        raise BadLine(f"{name}: must be an object of at most {CALLERS_MAX} numbers")
     return {plain_text(key[:64]): _number(one) for key, one in table.items()}
 
 
 def _number(value: object) -> int:
     if type(value) is not int or not -(10**9) <= value <= 10**9:
-        raise BadLine(f"{shown(repr(value))}: a number of requests")
+        raise BadLine(f"{shown(repr(value))} was reported, must be a whole number of requests")
     return value

@@ -76,16 +76,25 @@ def report_of(
         memory_free_bytes=node.own.node.memory_bytes - used_bytes,
         images=node.images,
         sharing=node.sharing,
-        holdings=tuple(_holding(job, own, jobs.get(job)) for job, own in sorted(held.items())),
+        holdings=tuple(
+            _holding(job, own, jobs.get(job), _came_bytes(own, network_bytes_per_s, now_s))
+            for job, own in sorted(held.items())
+        ),
         jobs=tuple(jobs.values()),
     )
 
 
-def _holding(job: str, own: HeldJob, report: JobReport | None) -> Holding:
+def _holding(job: str, own: HeldJob, report: JobReport | None, came_bytes: int | None) -> Holding:
     exit_code = (1 if own.failed else 0) if own.phase is Phase.ENDED else None
     saved = own.kept.saved if own.kept else own.saved
     step = report.step if report else None
-    return Holding(job, own.epoch, own.phase, step, saved, exit_code, own.why)
+    return Holding(job, own.epoch, own.phase, step, saved, exit_code, own.why, came_bytes)
+
+
+def _came_bytes(own: HeldJob, network_bytes_per_s: float, now_s: float) -> int | None:
+    if own.phase is not Phase.ARRIVING or own.saved is None:
+        return None
+    return min(int((now_s - own.since_s) * network_bytes_per_s), own.saved.size_bytes)
 
 
 def _job(

@@ -455,8 +455,9 @@ def _service(
         return None, (), 0.0
     if not law.known:
         say(
-            f"taken for {law.overhead_s * 1000:.1f} ms of overhead and {law.threads:g} threads: its"
-            " ceilings differed too little to tell these apart"
+            f"{law.overhead_s * 1000:.1f} ms of overhead and {law.threads:g} threads are a guess: "
+            "its CPU limits changed too little, or the host was too full, to tell the one from the "
+            "other"
         )
     if law.clients is not None and law.clients != 1.0:
         say(

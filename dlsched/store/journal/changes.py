@@ -260,9 +260,9 @@ def _killed(job: JobView, count: int) -> str:
     memory, what = job.memory, "a process" if count == 1 else f"{count} processes"
     why = "the host ran out of memory"
     if memory.limit_bytes is not None:
-        limit = f"limit of {render_bytes(memory.limit_bytes)}"
-        reached = f"its memory {limit} was reached"
-        why = reached if memory.limit_reached else f"it ran out of memory, at a {limit}"
+        limit = render_bytes(memory.limit_bytes)
+        reached = f"its memory limit of {limit} was reached"
+        why = reached if memory.limit_reached else f"memory ran out; its limit is {limit}"
     return f"The kernel killed {what} of {job.name} because {why}."
 
 

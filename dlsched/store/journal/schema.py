@@ -56,6 +56,8 @@ MIGRATIONS: Sequence[str] = (
 )
 VERSION = len(MIGRATIONS)
 
+_FRAMES = {"cycle": "INTEGER", "whole": "INTEGER", "now_s": "REAL", "body": "BLOB"}
+
 _PAGE_BYTES = 8192
 """Rows of one to two KiB leave less of a page empty than in SQLite's 4 KiB."""
 _WAL_BYTES = 4 << 20
@@ -119,9 +121,14 @@ def newer(connection: sqlite3.Connection) -> OtherVersion | None:
 
 
 def foreign(connection: sqlite3.Connection) -> bool:
-    """Whether it has tables, but none of a journal's. Raises sqlite3.Error."""
-    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    return bool(names) and "frames" not in names
+    """Whether it is the database of another program. Raises sqlite3.Error."""
+    tables = connection.execute("PRAGMA table_list(frames)").fetchall()
+    if not tables:
+        anything = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+        return anything is not None  # or it is an empty file
+    columns = {row[1]: row[2] for row in connection.execute("PRAGMA table_info(frames)")}
+    strict = all(kind == "table" and is_strict for _, _, kind, _, _, is_strict in tables)
+    return not strict or not _FRAMES.items() <= columns.items()
 
 
 def damaged(error: Exception) -> bool:

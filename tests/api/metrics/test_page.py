@@ -169,6 +169,14 @@ def test_jobs_past_the_bound_are_counted_and_those_that_hold_nothing_go_first() 
     assert found["dlsched_jobs"][frozenset({("state", "waiting")})] == JOBS_MAX
 
 
+def test_changes_are_counted_of_jobs_with_series_alone() -> None:
+    jobs = [job(f"r{n:05}") for n in range(JOBS_MAX + 10)]
+    totals = totals_of(report_of(*jobs))
+    changes = {(one.name, "resize", "done"): 1 for one in jobs}
+    text = MetricsPage().render(replace(totals, changes=changes), lambda: None).decode()
+    assert text.count("\ndlsched_job_changes_total{") == JOBS_MAX
+
+
 def test_a_cycle_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[object] = []
     original = page.node_status

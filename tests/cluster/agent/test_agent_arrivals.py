@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.cluster.agent.fetching import KNOWN_WITHIN_S
 from dlsched.cluster.core.following import REFUSED_S
 from dlsched.cluster.core.job_memory import BARRED_S
 from dlsched.cluster.core.leases import LEASE_S
@@ -37,6 +38,31 @@ def test_what_is_fetched_ends_with_its_epoch(world: World, order: Order) -> None
     target.cycle()
     assert target.fetches.ended == [JOB]
     assert not came.exists()
+
+
+def test_how_much_has_come_is_reported(world: World) -> None:
+    target = arriving(world)
+    for came in (None, 0, 5):
+        target.fetches.came = came
+        target.cycle()
+        (held,) = target.agent.report({}, frozenset()).holdings
+        assert (held.phase, held.came_bytes) == (Phase.ARRIVING, came)
+    target.fetches.slow = False
+    world.seconds(4)
+    (held,) = target.agent.report({}, frozenset()).holdings
+    assert (held.phase, held.came_bytes) == (Phase.RUNNING, None)
+
+
+def test_a_source_without_an_address_is_named_and_then_given_up(world: World) -> None:
+    world.nodes["b"].fetches.unknown = {"a"}
+    world.moves(until=lambda: phase(world, "b") is Phase.ARRIVING)
+    world.seconds(3)
+    (held,) = world.nodes["b"].agent.report({}, frozenset()).holdings
+    line = "no manager has reported the address of a"
+    assert (held.phase, held.why) == (Phase.ARRIVING, line)
+    world.seconds(int(KNOWN_WITHIN_S) + 20)
+    assert world.record.on == "a" and world.runs_on("a")
+    assert world.nodes["b"].engine.started_from == []
 
 
 def test_a_fetch_ends_without_a_manager(world: World) -> None:

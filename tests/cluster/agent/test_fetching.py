@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from dlsched.cluster.agent.fetching import HttpsCheckpoints
 from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.core.records import Saved
-from dlsched.cluster.https import Answer
 from tests.cluster.agent.serving import FakeAgent, asked, named, serving, stage
 from tests.waiting import until
 
@@ -238,17 +237,8 @@ def test_a_slow_source_is_waited_for(
 ) -> None:
     monkeypatch.setattr(fetching, "SILENT_S", 60.0)
     loop = checkpoints._thread.loop
-    later_s, written = 0.0, 0
+    later_s = 0.0
     monkeypatch.setattr(loop, "time", lambda: time.monotonic() + later_s)
-    blocks = Answer.blocks
-
-    async def counted(one: Answer) -> AsyncIterator[bytes]:
-        nonlocal written
-        async for block in blocks(one):
-            yield block
-            written += len(block)
-
-    monkeypatch.setattr(Answer, "blocks", counted)
 
     def answer(tls: socket.socket) -> None:
         nonlocal later_s
@@ -256,7 +246,8 @@ def test_a_slow_source_is_waited_for(
         for number in range(1, 11):
             later_s += 0.5 * fetching.SILENT_S
             tls.sendall(b"x" * 100)
-            until(lambda number=number: written == 100 * number, "so much is written")
+            came = 100 * number
+            until(lambda came=came: checkpoints.came_bytes("train", 8) == came, "so much")
 
     with stage(port, own, answer):
         assert fetched(checkpoints, folder) == ""
@@ -268,7 +259,7 @@ def test_it_begins_once_the_address_is_known(
 ) -> None:
     known: dict[str, str] = {}
     with fetcher(worker, port, lambda node: known.get(node, "")) as checkpoints:
-        checkpoints.begin("node-1", "train", 8, folder / "x", SAVED)
+        assert not checkpoints.begin("node-1", "train", 8, folder / "x", SAVED)
         assert checkpoints.fetched("train", 8) is None
         known["node-1"] = "127.0.0.1"
         assert fetched(checkpoints, folder, ARCHIVE) == ""

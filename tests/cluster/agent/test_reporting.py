@@ -18,7 +18,7 @@ from tests.doubles import gpu_fact, gpu_spec
 
 def reported(node: NodeView, *jobs: JobView) -> NodeReport:
     cycle = CycleReport(Snapshot(1, 100.0, node, jobs), "fair")
-    return node_report(cycle, {}, (), "fair", frozenset(), lambda _: None, 100.0)
+    return node_report(cycle, {}, (), "fair", frozenset(), lambda _: None, lambda *_: None, 100.0)
 
 
 def test_a_gpu_is_free_unless_something_has_it_or_may_return_to_it() -> None:
@@ -65,5 +65,7 @@ def test_what_matters_most_comes_first() -> None:
         for job, phase in (("a", Phase.FENCED), ("b", Phase.ENDED), ("c", Phase.RUNNING))
     }
     cycle = CycleReport(Snapshot(1, 100.0, NodeView(8.0, 8.0, 1 << 30)), "fair")
-    report = node_report(cycle, held, (), "fair", frozenset(), lambda _: None, 100.0)
+    report = node_report(
+        cycle, held, (), "fair", frozenset(), lambda _: None, lambda *_: None, 100.0
+    )
     assert [one.job for one in report.holdings] == ["c", "b", "a"]

@@ -159,10 +159,15 @@ class Fetches:
         self.ended: list[str] = []
         self.slow = False
         """Whether nothing that is fetched is ever whole."""
+        self.came: int | None = None
+        self.unknown: set[str] = set()
+        """Nodes without an address."""
 
-    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> None:
+    def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> bool:
         if (job, epoch) in self._results:
-            return
+            return True
+        if source in self.unknown:
+            return False
         world = self._node.world
         path = None
         if world.reaches(source):
@@ -172,11 +177,15 @@ class Fetches:
         self._results[job, epoch] = "" if whole else f"{source} does not give it"
         if whole:
             to.write_bytes(content)
+        return True
 
     def end(self, job: str) -> None:
         self.ended.append(job)
         for key in [key for key in self._results if key[0] == job]:
             del self._results[key]
+
+    def came_bytes(self, job: str, epoch: int) -> int | None:
+        return self.came
 
     def fetched(self, job: str, epoch: int) -> str | None:
         return None if self.slow else self._results.get((job, epoch))

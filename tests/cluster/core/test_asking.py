@@ -66,3 +66,13 @@ def test_a_sound_answer_is_the_decision() -> None:
     decision = ClusterDecision(place={"q": "a"}, memory="new")
     found = ask(Odd(decision), SEEN, "old")
     assert (found.decision, found.failure) == (decision, None)
+
+
+def test_an_exception_whose_text_raises_is_named_by_its_kind() -> None:
+    class Hostile(Exception):
+        def __str__(self) -> str:
+            raise SystemExit("and this, too")
+
+    found = ask(Odd(Hostile()), SEEN)
+    assert found.failure == "the cluster policy failed: Hostile"
+    assert dict(found.decision.place) == {"q": "b"}

@@ -43,7 +43,10 @@ def test_a_move_that_keeps_all_rules_is_let_through_and_remembered() -> None:
         ({"reports": 2}, "the job has reported 2 times, 3 are needed"),
         ({"done_core_s": 20.0}, "the job has done less than 3% of its work"),
         ({"left": Left(79, 79, 79)}, "the job is done in 20 s, a move stops it for 10 s"),
-        ({"rests_until_s": NOW_S + 60}, "the job may not be moved for another 1 min 0 s"),
+        (
+            {"rests_until_s": NOW_S + 60},
+            "the job's last move failed; it may be moved again in 1 min 0 s",
+        ),
         ({"gpus": 1}, "needs 1 GPU, 0 free"),
         ({"requires": {"disk": "ssd"}}, "the node lacks the label 'disk=ssd'"),
         ({"floor_cores": 9.0}, "the job's floor is 9.00 cores, the node has 8.00"),
@@ -172,7 +175,7 @@ def test_jobs_of_a_draining_node_move_whatever_it_costs() -> None:
     assert refusal(fresh, nodes) is None
     assert refusal(fresh, nodes, before(("x", "b", "a", 60))) is None
     resting = replace(fresh, rests_until_s=NOW_S + 1)
-    assert refusal(resting, nodes) == "the job may not be moved for another 1 s"
+    assert refusal(resting, nodes) == "the job's last move failed; it may be moved again in 1 s"
 
 
 def test_placements_need_a_queued_job_a_known_node_and_room() -> None:

@@ -70,25 +70,44 @@ SIZE = 100 << 20
 
 
 @pytest.mark.parametrize(
-    ("node", "held", "at_s", "waits"),
+    ("node", "epoch", "came", "at_s", "waited_s"),
     [
-        ("b", Holding("job", 2, Phase.ARRIVING), ARRIVAL_S + 99.0, False),
-        ("b", Holding("job", 2, Phase.ARRIVING), ARRIVAL_S + 101.0, True),  # too slow
-        ("b", Holding("job", 2, Phase.RUNNING), 150.0, True),
-        ("b", Holding("job", 1, Phase.ARRIVING), 150.0, True),
-        ("a", Holding("job", 2, Phase.ARRIVING), 150.0, True),
+        ("b", 2, 1, 150.0, 0.0),
+        ("b", 2, SIZE, 150.0, 0.0),
+        ("b", 2, 1, ARRIVAL_S + 99.0, 0.0),
+        ("b", 2, 1, ARRIVAL_S + 101.0, ARRIVAL_S + 101.0),  # too slow
+        ("b", 2, None, 150.0, 150.0),
+        ("b", 2, 0, 150.0, 150.0),
+        ("b", 2, SIZE + 1, 150.0, 150.0),  # more than there is
+        ("b", 1, 1, 150.0, 150.0),
+        ("a", 2, 1, 150.0, 150.0),
     ],
 )
 def test_an_arrival_is_waited_for_while_its_checkpoint_comes(
-    ledger: ClusterLedger, node: str, held: Holding, at_s: float, waits: bool
+    node: str, epoch: int, came: int | None, at_s: float, waited_s: float
 ) -> None:
-    moving = replace(MOVING, saved=Saved(10, size_bytes=SIZE))
+    ledger, moving = ClusterLedger(), replace(MOVING, saved=Saved(10, size_bytes=SIZE))
     update(ledger, 0.0, [moving], {})
-    update(ledger, at_s, [moving], {node: []}, held={node: held})
-    assert ledger.waited_s("job", at_s) == (at_s if waits else 0.0)
+    comes(ledger, at_s, moving, node, epoch, came)
+    assert ledger.waited_s("job", at_s) == waited_s
+
+
+def comes(
+    ledger: ClusterLedger, at_s: float, record: Record, node: str, epoch: int, came: int | None
+) -> None:
+    holding = Holding("job", epoch, Phase.ARRIVING, came_bytes=came)
+    update(ledger, at_s, [record], {node: []}, held={node: holding})
+
+
+def test_bytes_that_came_before_are_no_progress() -> None:
+    ledger, moving = ClusterLedger(), replace(MOVING, saved=Saved(10, size_bytes=SIZE))
+    update(ledger, 0.0, [moving], {})
+    for at_s, came in ((10.0, 7), (20.0, 7), (30.0, 6), (40.0, 7)):
+        comes(ledger, at_s, moving, "b", 2, came)
+    assert ledger.waited_s("job", 40.0) == 30.0
     undoing = replace(moving, state=RecordState.UNDOING)
-    update(ledger, at_s + 10.0, [undoing], {})
-    assert ledger.waited_s("job", at_s + 10.0) == 0.0
+    update(ledger, 50.0, [undoing], {})
+    assert ledger.waited_s("job", 50.0) == 0.0
 
 
 def test_a_node_is_silent_once_its_last_report_is_old(ledger: ClusterLedger) -> None:

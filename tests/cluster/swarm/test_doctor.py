@@ -19,7 +19,7 @@ from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.status import write_status
 from dlsched.cluster.swarm import doctor as doctor_module
 from dlsched.cluster.swarm.doctor import ClusterDoctor
-from dlsched.config.settings import ClusterSettings, Settings
+from dlsched.config.settings import ClusterSettings, Settings, TlsFiles
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.doctor.finding import Finding
 from tests.cluster.agent.serving import FakeAgent, free_port, serving
@@ -113,11 +113,12 @@ def test_a_whole_cluster_is_well(host: Host, authority: Authority) -> None:
     with agents(host, authority, "node1", "node2", "node3"):
         found = host.findings()
     assert [one for one in found if one.state == "fail"] == []
-    assert [one.what for one in found if one.state == "warn"] == ["node"]
+    assert [one.what for one in found if one.state == "warn"] == ["restart", "node"]
     lines = {one.what: one.line for one in found}
     assert lines["swarm"] == "active; this host is a manager, node node1"
     assert lines["managers"] == "3 managers: the cluster goes on without 1 of them"
     assert lines["tls"] == "the certificate names node1"
+    assert "a restart of the engine ends this host's containers" in lines["restart"]
     assert lines["status"].startswith("the controller leads; ")
     nodes = [one.line for one in found if one.what == "node"]
     assert nodes[0] == "host-of-node4: down, as Swarm reports; no other node gets its jobs"
@@ -250,6 +251,13 @@ def test_an_operators_certificate_must_name_this_node_and_make_a_manager(
     assert host.one("tls")[1].startswith("the certificate names node2, and this node of the swarm")
     host.certificates = authority.node("node1", WORKER, as_name="worker")
     assert "is not a manager's" in host.one("tls")[1]
+    host.certificates = authority.node("node1", MANAGER, days=1, as_name="short")
+    assert host.one("tls")[0] == "ok"  # Swarm renews its own
+    files = TlsFiles(*(Path("/absent") / one for one in ("ca", "cert", "key")))
+    host.settings = replace(host.settings, cluster=replace(host.settings.cluster, tls=files))
+    state, line, remedy = host.one("tls")
+    assert (state, remedy) == ("warn", "replace the files of cluster.tls")
+    assert line.startswith("the certificate of node1 is valid until 20")
 
 
 # ---------------------------------------------------------------------- nodes

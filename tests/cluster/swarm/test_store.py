@@ -63,6 +63,18 @@ def test_a_job_called_like_anothers_digest_has_a_config_of_its_own(
     assert set(store.records()) == {"a" * 63, called_so}
 
 
+def test_instances_have_nothing_to_do_with_each_other(swarm: PlayedSwarm) -> None:
+    one, two, three = (store_of(swarm, name) for name in ("a", "a.job", "b"))
+    one.put(replace(RECORD, job="job.x"), None)
+    two.put(replace(RECORD, job="xy"), None)
+    assert (set(one.records()), set(two.records()), set(three.records())) == (
+        {"job.x"},
+        {"xy"},
+        set(),
+    )
+    assert {**one.problems(), **two.problems(), **three.problems()} == {}
+
+
 def test_what_is_not_ours_is_not_asked_for(swarm: PlayedSwarm, store: SwarmStore) -> None:
     SwarmCalls(swarm).create("their.secrets", {"a": "b"})
     SwarmCalls(swarm).create("dlsched.lab.other", {"a": "b"})
@@ -143,7 +155,7 @@ SUBMISSION_EDITS: list[tuple[str, object, str]] = [
     ("text", "name: resnet", "label dlsched.value: text is not a compressed job file"),
     ("text", base64.b64encode(zlib.compress(b"\xff")).decode(), "not a compressed job file"),
     ("text", base64.b64encode(zlib.compress(b"a: b")[:-3]).decode(), "not a compressed job file"),
-    ("owner", 0, "label dlsched.value: owner: Unexpected keyword"),
+    ("owners", 0, "label dlsched.value: owners: Unexpected keyword"),
     ("dlsched.v", "1", "label dlsched.v is '1'"),
 ]
 
@@ -167,6 +179,19 @@ def test_a_job_with_an_edited_submission_is_not_taken_for_one_no_longer_desired(
         with pytest.raises(StaleRecord, match="is not touched"):
             change()
     assert repr(swarm.configs) == before
+
+
+@pytest.mark.parametrize("owner", [0, None])
+def test_a_submission_of_an_earlier_version_is_read_without_its_owner(
+    swarm: PlayedSwarm, store: SwarmStore, owner: object
+) -> None:
+    store.submit(SUBMISSION)
+    whole = json.loads(swarm.labels(SUBMISSION_NAME)["dlsched.value"])
+    whole["owner"] = owner
+    swarm.edited(SUBMISSION_NAME, {"dlsched.value": json.dumps(whole)})
+    assert (store.submissions(), store.problems()) == ({SUBMISSION.job: SUBMISSION}, {})
+    store.withdraw(SUBMISSION.job, SUBMISSION.by)
+    assert store.submissions() == {}
 
 
 def test_an_edited_request_is_left_as_it_is(swarm: PlayedSwarm, store: SwarmStore) -> None:

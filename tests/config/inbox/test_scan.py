@@ -52,6 +52,26 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "jobs.d")
 
 
+def test_a_change_since_the_last_scan_is_noticed_once(desk: Desk) -> None:
+    desk.write("a.yaml", "one")
+    (desk.folder / "alice").mkdir()
+    desk.settle()
+    assert not desk.inbox.changed()
+    desk.write("alice/b.yaml", "two")
+    desk.write("notes.txt", "three")
+    assert not desk.inbox.changed(), "neither is a file of the operator's"
+    for change in (
+        lambda: desk.write("a.yaml", "one", "weight: 2\n"),
+        lambda: desk.write("c.yaml", "three"),
+        (desk.folder / "a.yaml").unlink,
+        lambda: desk.folder.rename(desk.folder.with_name("away")),
+    ):
+        change()
+        assert [desk.inbox.changed() for _ in range(2)] == [True, False]
+    desk.scan()
+    assert not desk.inbox.changed(), "the folder is still missing"
+
+
 def names(scan: InboxScan) -> dict[str, str]:
     """Image by job... the files, with a check that specs and files agree."""
     assert [spec.name for spec in scan.specs] == sorted(scan.files)

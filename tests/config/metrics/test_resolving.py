@@ -35,6 +35,13 @@ def test_another_metric_takes_the_place_of_all_alternatives_and_their_unit() -> 
     assert source.metrics[0].errors == "nv_inference_request_failure"
 
 
+@pytest.mark.parametrize("where", [
+    {"base": "nanogpt"}, {"path": "/m.jsonl"}, {"pattern": "loss (?P<loss>[0-9.]+)"},
+])  # fmt: skip
+def test_a_unit_beside_what_is_not_timed_changes_nothing(where: dict[str, str]) -> None:
+    assert sources(**where, unit="ms") == sources(**where)
+
+
 def test_several_ports_and_names_as_text_or_list() -> None:
     by_text = sources(port="80, 9000", name="a,b")
     assert by_text == sources(port=[80, 9000], name=["a", "b"])

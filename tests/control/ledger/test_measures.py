@@ -41,6 +41,20 @@ def test_a_flood_of_reports_spans_as_much_as_the_longest(measures: Measures) -> 
     assert (told.window.count, told.recent.count) == (0, 100)
 
 
+def test_the_gpu_time_that_a_job_tells_of_is_this_starts_last_word(measures: Measures) -> None:
+    job = running("a")
+    assert measures.progress(job, 0.0).gpu_ratio is None
+    told = replace(job, reports=(Report(1.0, gpu_ratio=0.3), Report(2.0, gpu_ratio=0.48)))
+    measures.update(told, 2.0, 30.0)
+    assert measures.progress(told, 2.0).gpu_ratio == 0.48
+    silent = replace(job, reports=(Report(3.0),))
+    measures.update(silent, 3.0, 30.0)
+    assert measures.progress(silent, 3.0).gpu_ratio == 0.48
+    again = replace(job, starts=2)
+    measures.update(again, 4.0, 30.0)
+    assert measures.progress(again, 4.0).gpu_ratio is None
+
+
 def test_a_checkpoint_is_known_until_another_container(measures: Measures) -> None:
     job, ack = running("a"), CheckpointAck(1200, "/ckpt/1200")
     measures.update(replace(job, reports=(Report(7.0, checkpoint=ack), Report(8.0))), 9.0, 30.0)

@@ -32,6 +32,7 @@ RESTARTS = {"state": ContainerState.RESTARTING, "oom_killed": True}
     ((fact(None), fact(None)), (None, None)),
     ((fact(0), fact(2), fact(2)), (0, 2, 2)),
     ((fact(3), fact(3, 2), fact(4, 2)), (3, 6, 7)),  # another start counts on
+    ((fact(1), fact(None, started_at_s=9.0), fact(1, started_at_s=9.0)), (1, 1, 2)),  # by hand
     ((fact(0), fact(None, **ENDED)), (0, 1)),  # the engine alone knows of the last kill
     ((fact(1), fact(None, **ENDED), fact(0, 2)), (1, 1, 1)),
     ((fact(0), fact(None, 2, **RESTARTS), fact(0, 2), fact(1, 2)), (0, 1, 1, 2)),
@@ -104,8 +105,8 @@ def test_the_alarm_says_what_helps_and_who_else_holds_memory() -> None:
     assert (alarm.source, alarm.key) == ("a", AlarmKey.MEMORY_FILLS)
     assert alarm.text == (
         "a: memory in use grew by 4.25 GiB in the last 30 min; the limit of 8 GiB is reached in "
-        "about 4 min if it goes on; to raise it: docker update --memory 12288m --memory-swap "
-        "12288m dlsched-a; the host has 12 GiB to spare; other jobs use 20 GiB (big), 3 GiB "
+        "about 4 min if it goes on; to raise it: `docker update --memory 12288m --memory-swap "
+        "12288m dlsched-a`; the host has 12 GiB to spare; other jobs use 20 GiB (big), 3 GiB "
         "(small)"
     )
     (job, *_) = state.snapshot.jobs
@@ -114,7 +115,7 @@ def test_the_alarm_says_what_helps_and_who_else_holds_memory() -> None:
 
 
 @pytest.mark.parametrize(("available", "said"), [
-    (GIB, "the host has 1 GiB to spare, too little for that; other"), (None, "dlsched-a; other"),
+    (GIB, "the host has 1 GiB to spare, too little for that; other"), (None, "dlsched-a`; other"),
 ])  # fmt: skip
 def test_a_host_without_room(available: int | None, said: str) -> None:
     (alarm,) = Node(available).minutes(0, 46).alarms

@@ -319,11 +319,28 @@ def test_where_nobody_listens_it_is_to_be_started(path: Path) -> None:
     assert remedy("tcp://10.0.0.1:2375").startswith("start it ")
 
 
+def barred(path: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Its host, when the file seems to have that group and mode, and this user may not open it."""
+    facts = list(path.stat())
+    facts[0], facts[5] = stat.S_IFSOCK | mode, gid
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: os.stat_result(facts))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    return f"unix://{path}"
+
+
 def test_who_may_not_open_the_socket_is_sent_to_root_or_its_group(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert remedy(f"unix://{path}").startswith(f"run as root, or join the group of {path}")
+    host = barred(path, 1, 0o660, monkeypatch)
+    assert remedy(host).startswith(f"run as root, or join the group of {path}")
+
+
+@pytest.mark.parametrize(("gid", "mode"), [(0, 0o660), (1, 0o600)])
+def test_nobody_is_sent_into_a_group_that_does_not_help(
+    path: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = remedy(barred(path, gid, mode, monkeypatch))
+    assert text == "run as root: only root may use the engine's socket"
 
 
 def test_a_closed_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dlsched.runtime.cgroup.enclosing import Around, Quota
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.doctor.host import (
     capacity,
+    descriptors,
     folder,
     kernel,
     socket,
@@ -93,6 +95,18 @@ def test_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capacity(8.0, 0.0, None, paired).state == "warn"
     other = capacity(None, 0.0, 8, paired)
     assert (other.state, "the engine's containers have 8 CPUs" in other.line) == ("warn", True)
+
+
+def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    assert descriptors(64) == Finding(
+        "files", "ok", "4096 files may be open; 64 jobs need up to 1536"
+    )
+    few = descriptors(1000)
+    remedy = "raise that limit (LimitNOFILE=20256), or lower max_jobs"
+    assert (few.state, few.remedy) == ("warn", remedy)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    assert descriptors(10_000).state == "ok"
 
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pynvml
@@ -24,6 +25,14 @@ def test_codes_are_those_of_nvml(name: str) -> None:
 
 def known_as(name: str) -> str:
     return "LIB_RM_VERSION_MISMATCH" if name == "VERSION_MISMATCH" else name
+
+
+def test_each_name_that_is_used_is_one_of_the_library() -> None:
+    """`pynvml` has no types, so that a misspelt name would be found on a host with a GPU only."""
+    texts = [file.read_text() for file in Path(typed.__file__).parent.glob("*.py")]
+    used = set(re.findall(r"\bnvml\.(nvml\w+|NVML\w+)", " ".join(texts)))
+    assert {"nvmlInit", "nvmlDeviceGetComputeRunningProcesses_v3", "NVMLError"} <= used
+    assert not [name for name in sorted(used) if not hasattr(pynvml, name)]
 
 
 def test_the_library_is_found_where_there_is_one(nvml: Stub) -> None:

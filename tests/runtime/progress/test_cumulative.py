@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dlsched.estimate.sketch import Bounds, measured_s, quantile_bounds
 from dlsched.report.buckets import LONGEST_S
-from dlsched.runtime.progress.cumulative import TURN_PAGES, Cumulative, PageGrowth, sketch
+from dlsched.runtime.progress.cumulative import TURN_PAGES, Cumulative, Held, PageGrowth, sketch
 
 INF = math.inf
 LABELS = (("a", "b"),)
@@ -82,6 +83,34 @@ def test_no_request_is_lost_or_made(parts: list[tuple[float, int]], total: float
     lowest_s = sum(low_s * count for low_s, _, count in added.spans)
     highest_s = sum(high_s * count for _, high_s, count in added.spans)
     assert 0.98 * lowest_s <= added.sum_s <= 1.02 * highest_s
+
+
+def pages_of(*pages: Cumulative) -> list[tuple[int, float]]:
+    """Requests and their time, added by each page to the one before; the first adds nothing."""
+    held, found = Held(), []
+    for before, now in pairwise(pages):
+        added = held.sketch(LABELS, now.since(before), 1.0)
+        assert not added.sum_error_s
+        found.append((added.count, added.sum_s))
+    return found
+
+
+def test_a_sum_written_before_its_count_is_of_the_next_page() -> None:
+    plain = [Cumulative(*page) for page in ((0, 0), (0, 100), (1, 100), (1, 200), (2, 200))]
+    assert pages_of(*plain) == [(0, 0.0), (1, 100.0), (0, 0.0), (1, 100.0)]
+    bounds = [{1.0: 0.0, INF: count} for count in (10.0, 10.0, 11.0)]
+    sums = (50.0, 55.0, 55.0)
+    buckets = [Cumulative(one[INF], total, one) for one, total in zip(bounds, sums, strict=True)]
+    assert pages_of(*buckets) == [(0, 0.0), (1, 5.0)]
+
+
+def test_time_that_waits_for_a_request_is_of_its_own_series() -> None:
+    held, other = Held(), (("x", "y"),)
+    assert not held.sketch(LABELS, Cumulative(0, 7.0), 1.0).count
+    assert held.sketch(other, Cumulative(1, 2.0), 1.0).sum_s == 2.0
+    assert not held.sketch(LABELS, Cumulative(0, 1.0), 1.0).count
+    assert held.sketch(LABELS, Cumulative(1, 2.0), 1.0).sum_s == 10.0
+    assert held.sketch(LABELS, Cumulative(1, 2.0), 1.0).sum_s == 2.0, "it counts once"
 
 
 def test_a_sum_that_contradicts_its_buckets_is_not_known() -> None:

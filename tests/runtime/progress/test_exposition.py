@@ -77,6 +77,14 @@ nv_inference_request_summary_us{{model="b",quantile="0.99"}} NaN
     assert told.bad_lines == 0
 
 
+def test_time_that_a_page_shows_before_its_request_is_of_that_request() -> None:
+    reader = Pages(named(MetricsEndpoint((1,), metrics=(Metric(name="m"),)), None), from_end=True)
+    counts = ((0, 0), (0, 100), (1, 100), (1, 200), (2, 200))
+    pages = [f"m_count {count}\nm_sum {total}\n".encode() for count, total in counts]
+    found = [reader.take(page).latency for page in pages]
+    assert [(one.count, one.sum_s) for one in found if one.count] == [(1, 100.0)] * 2
+
+
 def test_the_first_page_counts_where_the_start_was_seen() -> None:
     page = VLLM.format(half=1, all=2, sum=1.1)
     seen, not_seen = taken(page, from_end=False).latency, taken(page, from_end=True).latency

@@ -21,7 +21,7 @@ from dlsched.runtime.progress.sidecar_line import BadLine
 from dlsched.runtime.wire import tap
 from dlsched.runtime.wire.child import BLOCK, LINE_BYTES_MAX, lines_of
 from dlsched.runtime.wire.networks import Network, Networks
-from dlsched.runtime.wire.process import ANSWER_S, START_S, Child, is_whole
+from dlsched.runtime.wire.process import ANSWER_S, READS_MAX, START_S, Child, is_whole
 from dlsched.runtime.wire.ring import BLOCKS_MOST, RingCounts
 from dlsched.runtime.wire.tap import (
     BACKOFF_S,
@@ -473,6 +473,14 @@ def test_a_child_that_takes_nothing_is_waited_for_as_long_as_it_may_take_to_begi
     with child("import signal\nsignal.pause()") as one:
         one.patience_s = 0.0
         assert not one.send(BLOCK, 0, bytes(most))
+
+
+@pytest.mark.process
+def test_one_read_of_a_flood_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.runtime.wire.process.LINES_MAX", 10**9)
+    with child("while True: os.write(1, b'{\"ports\":{}}\\n' * 64)") as one:
+        most = READS_MAX * LINE_BYTES_MAX // len(b'{"ports":{}}\n')
+        assert all(len(list(one.reports())) <= most for _ in range(50))
 
 
 @pytest.mark.process

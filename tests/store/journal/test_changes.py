@@ -453,7 +453,7 @@ def test_kills_before_a_job_was_known_are_none_and_those_while_the_agent_was_awa
 
 
 @pytest.mark.parametrize(("limit", "why"), [
-    (8 << 30, "it ran out of memory, at a limit of 8 GiB"), (None, "the host ran out of memory"),
+    (8 << 30, "memory ran out; its limit is 8 GiB"), (None, "the host ran out of memory"),
 ])  # fmt: skip
 def test_a_kill_below_the_limit_is_not_blamed_on_it(limit: int | None, why: str) -> None:
     run = [_held(1, 0, limit=limit, reached=False), _held(2, 1, limit=limit, reached=False)]

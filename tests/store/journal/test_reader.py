@@ -96,8 +96,22 @@ def test_what_is_no_journal_answers_nothing_and_says_so(path: Path, content: byt
         assert str(path) in (reader.problem or "")
 
 
-def test_the_database_of_another_program_is_no_journal(path: Path) -> None:
-    execute(path, "CREATE TABLE tracks (title TEXT)")
+ENDLESS = "WITH RECURSIVE n(c) AS (SELECT 1 UNION ALL SELECT c + 1 FROM n)"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        "TABLE tracks (title TEXT)",
+        f"VIEW frames AS {ENDLESS} SELECT c AS cycle, 1 AS whole, 1.0 AS now_s, x'' AS body FROM n",
+        "TABLE frames (cycle, whole, now_s, body)",
+        "TABLE frames (cycle TEXT, whole INTEGER, now_s REAL, body BLOB) STRICT",
+        "TABLE frames (cycle INTEGER, whole INTEGER, now_s REAL) STRICT",
+    ],
+)
+def test_tables_that_are_no_journals_are_not_asked(path: Path, frames: str) -> None:
+    execute(path, f"CREATE {frames}")
+
     with JournalReader(path) as reader:
         assert reader.cycles() == range(0)
         assert reader.problem == f"{path}: not a dlsched journal"

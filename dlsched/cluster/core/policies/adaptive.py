@@ -44,8 +44,9 @@ class AdaptiveParameters:
     moves: bool = True
     """Whether jobs move; else jobs are only placed, and draining nodes emptied."""
     bold: bool = False
-    """Whether a gain suffices for a move; else neither the job itself nor, by much, another one on
-    the target may end later: fewer moves, and few jobs that lose by them."""
+    """Whether a gain for the cluster as a whole suffices for a move. If false, the job itself must
+    also end no later, and no job on the target node much later: fewer moves, and few jobs that lose
+    by them."""
     end_weight: float = END_WEIGHT
     """How many seconds of one job's completion a second of the cluster's last one counts as."""
     least_pauses: float = 1.5

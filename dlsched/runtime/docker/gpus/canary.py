@@ -234,10 +234,15 @@ class Canary:
         try:
             before = self._probe(held)
         except ProbeFailed as error:
-            raise Unproven(f"not updated, since the container has GPUs and {error}") from error
+            raise Unproven(
+                f"the engine was not asked to, as the container has GPUs and {error}"
+            ) from error
         if not before.allowed:
             self._note(held, f"the container may not open {_joined(before.denied)}")
-            raise Unproven(f"not updated: the container may not open {_joined(before.denied)}")
+            raise Unproven(
+                "the engine was not asked to, as the container has no access to its GPUs (it may "
+                f"not open {_joined(before.denied)}): start the container again"
+            )
         # If the agent is killed meanwhile, the next one must not try another container.
         self._keep(
             f"{held.name}: unknown whether a CPU update took the container's GPU away; {_NO_MORE}"

@@ -67,11 +67,15 @@ class Changes:
     def _begin(self, action: Resize, described: Inspected, *, lost: bool) -> Outcome | Call:
         """The call that was begun, or the outcome where none is needed, or may be begun."""
         container, now_s = action.container_id, self._now_s()
-        if action.only_notifies and described.adopted is None:
-            return self._allot(action, described)
-        if lost:
+        notifies = action.only_notifies and described.adopted is None
+        if lost and not notifies:
             return self._not_asked(action)
         one, original = self.machine.of(container), self.instance.originals.of(container)
+        # A call under way writes the allotment, too, and may be about to record an original.
+        if (bar := one.bars(now_s)) is not None:
+            return Outcome(action, "failed", f"operation under way: {bar}")
+        if notifies:
+            return self._allot(action, described)
         altered = self.instance.originals.holds(container)
         settled = limits.without_call(action, one.refused, now_s, altered=altered)
         if settled is not None:
@@ -79,10 +83,8 @@ class Changes:
         call: Call = SetLimits(container, action, described)
         if action.gives_back and original is not None:
             call = GiveBack(container, described, original)
-        after = self.machine.post(container, call, now_s)
-        if call in after.calls:
-            return call
-        return Outcome(action, "failed", f"operation under way: {after.bars(now_s, type(call))}")
+        self.machine.post(container, call, now_s)
+        return call
 
     def _allot(self, action: Resize, described: Inspected) -> Outcome:
         own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)

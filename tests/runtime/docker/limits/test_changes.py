@@ -164,6 +164,21 @@ def test_a_slow_engine_is_not_waited_for(bench: Bench) -> None:
     assert bench.host.words["CpuQuota"] == 25_000
 
 
+def test_beside_a_change_under_way_nothing_is_done(bench: Bench) -> None:
+    own = described(adopted=None)
+    back = replace(resize(), gives_back=True)
+    notice = replace(resize(), before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
+    bench.executor.held = True
+    assert bench.begin(resize(), own).status == "begun"
+    cast(Any, bench.changes.patience).lost = False
+    for action in (notice, back, resize()):
+        assert bench.begin(action, own) == Outcome(
+            action, "failed", "operation under way: updating"
+        )
+    bench.go_on()
+    assert bench.begin(notice, own).status == "done"
+
+
 def test_a_slow_change_that_fails_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.host.raises.append(EngineRefused(409, "is restarting"))
     bench.executor.held = True

@@ -22,6 +22,7 @@ from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.engine_calls import EngineCalls
 from dlsched.runtime.docker.instance import BusyContainers
+from dlsched.runtime.docker.moves import INSPECTED_S
 from dlsched.runtime.machine.calls import SetRestart
 from dlsched.runtime.machine.container import Container
 from dlsched.runtime.machine.inspected import Inspected, Listing
@@ -725,6 +726,18 @@ def test_a_volume_is_kept_if_asked_and_only_once_its_checkpoint_is_in_it(node: N
     node.arrivals.brought = filled
     node.jobs.clear("job", keeps=False)
     assert "forget" in node.arrivals.done
+
+
+def test_a_kept_volume_is_inspected_from_time_to_time(node: Node) -> None:
+    """As an operator may remove it by hand, so that the job can come to this host again."""
+    assert not node.jobs.has_volume("job")
+    assert node.arrivals.done == []
+    node.arrivals.brought = Brought("job", 2, "a", filled=True)
+    for passed_s, inspected in ((0.0, 1), (1.0, 1), (INSPECTED_S - 1.0, 2), (INSPECTED_S, 3)):
+        node.now_s += passed_s
+        assert node.jobs.has_volume("job")
+        node.take()
+        assert node.arrivals.done == ["sweep"] * inspected
 
 
 def test_what_comes_again_in_its_epoch_keeps_its_volume(node: Node) -> None:
