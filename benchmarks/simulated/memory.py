@@ -3,7 +3,7 @@
 Owns the loads. Each is what one container holds, as a part of its limit, read every 5 s. The seeds
 are not those by which the constants of `estimate.memory` were chosen (1 to 40, and 201 to 500).
 
-Three other sets were looked at in between: 101 to 130, 1001 to 1030 and 2001 to 2060.
+Four other sets were looked at in between: 101 to 130, 1001 to 1030, 2001 to 2060, 3001 to 3060.
 
     python -m benchmarks run memory               writes benchmarks/results/memory.json
 """
@@ -27,7 +27,7 @@ AHEAD_S = 5 * MINUTE_S
 SLOW_S = 40 * MINUTE_S
 AFTER_S = 4 * 3600.0
 """How long a load is observed that reaches no limit."""
-SEEDS = tuple(range(3001, 3061))
+SEEDS = tuple(range(70_001, 70_061))
 
 Curve = Callable[[float], float]
 """The part of the limit that is held at a time, in seconds since the start."""

@@ -7,7 +7,11 @@ from dlsched.model.facts import WireFact
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.model.units import counted, render_percent, render_quantile, render_seconds
 
-_PROTOCOLS = {"http": "HTTP", "tls": "TLS", "turns": "an unknown protocol"}
+_PROTOCOLS = {
+    "http": "HTTP",
+    "tls": "TLS",
+    "turns": "a protocol not known, timed by turns of client and server",
+}
 
 
 def wire_of(fact: WireFact | None, target: Target | None) -> WireStatus | None:

@@ -94,10 +94,10 @@ def _came_of(one: MoveRow) -> str:
     if one.measured_s is not None:
         so_far = " so far" if one.pending else ""
         parts.append(f"measured {one.measured_s:+.0f} s{so_far}")
-    if parts:
-        parts[0] = f"the job's end against staying: {parts[0]}"
     elif one.outcome == "completed":
         parts.append("effect: not measured yet" if one.pending else "effect: not measured")
+    if one.forecast_s is not None or one.measured_s is not None:
+        parts[0] = f"the job's end against staying: {parts[0]}"
     if one.outcome != "completed":
         parts.append(f"{one.outcome}: {one.problem}" if one.problem else one.outcome)
     return ", ".join(parts)

@@ -140,7 +140,10 @@ def _submit_to_cluster(file: Path, settings: Settings) -> None:
     folder, presets = settings.cluster.watch, load_presets(settings.presets)
     with cluster_wiring.opened_manager(settings) as (manager, store):
         if os.geteuid() not in (0, _status_of(folder).st_uid):
-            raise DlschedError(f"{folder}: only root's files are submitted")
+            raise DlschedError(
+                f"{folder}: only root and the folder's owner may submit jobs to it: run this "
+                "command as root"
+            )
         spec, silent = submit_file(_read(file), file.name, folder, store, manager, presets)
     print_text(str(folder / file.name))
     if silent:

@@ -252,7 +252,7 @@ def _read(reading: ProbeReading) -> str:
         kind = render_quantile(reading.quantile)
         count = counted(reading.requests, "request")
         above_s = reading.seconds if reading.above_s is None else reading.above_s
-        text = f"{kind} {render_within(above_s, reading.seconds)} of {count}"
+        text = f"{kind} latency {render_within(above_s, reading.seconds)} of {count}"
         if reading.lines is not None:
             return f"{text}, in its last {reading.of_lines} lines"
         over_s = reading.over_s

@@ -268,20 +268,20 @@ def _port(index: int, port: str, rules: Rules, whose: str) -> Iterator[tuple[Pla
 def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, str]]:
     """What a single job asks for beyond all its owner's jobs' ceilings: it would wait forever."""
     container, floor = spec.container, spec.bounds.floor_cores
+    beyond = f"for one job is more than {whose} may have for all jobs together:"
     if rules.jobs == 0:
         yield ("name",), f"{whose} may have no jobs"
     if rules.cpu_cores is not None and floor > rules.cpu_cores:
-        what = f"{whose} may not have {floor:g} cores: {rules.cpu_cores:g} in all"
-        yield ("cpus", "min"), what
+        yield ("cpus", "min"), f"{floor:g} cores {beyond} {rules.cpu_cores:g} cores"
     if rules.memory_bytes is not None:
         bound = f"{render_bytes(rules.memory_bytes)} in all"
         if container.memory_bytes is None:
             yield ("memory",), f"{whose} must set a memory limit: {bound}"
         elif container.memory_bytes > rules.memory_bytes:
             asked = render_bytes(container.memory_bytes)
-            yield ("memory",), f"{whose} may not have {asked}: {bound}"
+            yield ("memory",), f"{asked} {beyond} {render_bytes(rules.memory_bytes)}"
     if container.gpus > rules.gpus:
-        yield ("gpus", "count"), f"{whose} may not have {container.gpus}: {rules.gpus} in all"
+        yield ("gpus", "count"), f"{container.gpus} GPUs {beyond} {rules.gpus}"
 
 
 def _matches(written: str, patterns: tuple[str, ...], owner: Owner) -> bool:

@@ -71,6 +71,13 @@ class CycleLog:
         self._target_states = _log_turns(report, self._target_states)
 
 
+_REACH = {
+    "possible": "can be met again",
+    "crowded": "cannot be met beside the other jobs",
+    "impossible": "cannot be met on this node",
+}
+
+
 def _log_turns(report: CycleReport, before: Mapping[str, TargetStates]) -> dict[str, TargetStates]:
     """Log targets that went out of reach or came back; returns the new states."""
     after: dict[str, TargetStates] = {}
@@ -79,5 +86,5 @@ def _log_turns(report: CycleReport, before: Mapping[str, TargetStates]) -> dict[
         for reach, outlook in turns:
             level = logging.INFO if reach == "possible" else logging.WARNING
             text = in_full(outlook, report.snapshot.now_s)
-            log.log(level, "%s: its target (%s) is %s: %s", name, outlook.tier, reach, text)
+            log.log(level, "%s: its target (%s) %s: %s", name, outlook.tier, _REACH[reach], text)
     return after

@@ -86,7 +86,7 @@ class Deliveries:
             self._record(replace(known, tiers=delivery.tiers))
         else:
             self._record(replace(delivery, wall_time=wall_time, told=not self._hook.wanted))
-            log.info("job %s is deliverable: %s", delivery.name, _first(delivery))
+            log.info("job %s reached its deliver value: %s", delivery.name, _first(delivery))
         if (finished := delivery.tiers.finished) is not None:
             how = reached_text(delivery.metric, finished, "finish", delivery.finish)
             log.info("job %s reached its finish value: %s", delivery.name, how)

@@ -137,7 +137,8 @@ def lacking_in_full(target: Target | None, progress: Progress) -> str | None:
     remedy = "name one of them as the target's `metric`" if found else "report it"
     if log is not None:
         remedy = "read one by a `pattern` of your own"
-    return f"{what}; found: {', '.join(found) or 'no other metric'}: {remedy}"
+    others = f"found: {', '.join(found)}" if found else "no other metric is reported either"
+    return f"{what}; {others}: {remedy}"
 
 
 def metric_of(job: JobView) -> float | None:

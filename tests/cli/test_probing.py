@@ -165,7 +165,7 @@ def test_a_latency_within_a_bucket_is_proposed_at_its_bound() -> None:
     # A round figure above an odd bound would lie within the next bucket.
     odd = replace(one, reading=replace(reading, seconds=0.075))
     assert "--latency 75ms" in _proposal(odd)
-    assert _just_now(one) == "p95 100 to 250 ms of 40 requests in 2.0 s"
+    assert _just_now(one) == "p95 latency 100 to 250 ms of 40 requests in 2.0 s"
 
 
 def streaming(gaps: int, first_s: float) -> Probed:
@@ -300,7 +300,7 @@ def test_without_the_right_to_ask_the_engine_it_says_who_has_it(
     monkeypatch.setattr(package, "probe", refused)
     result = program("probe", env={"DOCKER_HOST": f"unix://{socket}"})
     assert result.exit_code == 3
-    assert f"Permission denied; run as root, or join the group of {socket}" in result.stderr
+    assert "Permission denied; run as root: only root may use the engine's socket" in result.stderr
 
 
 def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:

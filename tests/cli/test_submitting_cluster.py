@@ -183,7 +183,10 @@ def test_only_the_operators_files_are_submitted(
     done = program("submit", "--cluster", written(tmp_path / "resnet.yaml", MOVABLE))
     assert (done.exit_code, done.stderr) == (
         1,
-        f"error: {folder}: only root's files are submitted\n",
+        (
+            f"error: {folder}: only root and the folder's owner may submit jobs to it: "
+            "run this command as root\n"
+        ),
     )
 
 

@@ -277,8 +277,11 @@ def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
     world.cycle(90)
     told = [(one.levelname, one.getMessage()) for one in caplog.records]
     assert [one for one in told if "target" in one[1]] == [
-        ("WARNING", "a: its target (latency) is impossible: not on this node, at best 64 ms"),
-        ("INFO", "a: its target (latency) is possible: met"),
+        (
+            "WARNING",
+            "a: its target (latency) cannot be met on this node: not on this node, at best 64 ms",
+        ),
+        ("INFO", "a: its target (latency) can be met again: met"),
     ]
 
 

@@ -217,7 +217,7 @@ def test_bad_input_gets_one_line_and_changes_nothing(node: Session, strangers: S
     twin = name.capitalize()
     strangers.named(twin, SLEEP)
     said = refused(node, "adopt", twin, "--weight", "2")
-    assert f"container {name} is job {name} already" in said
+    assert f"another container, {name}, already runs as job {name}" in said
 
 
 @pytest.fixture

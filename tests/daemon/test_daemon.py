@@ -402,7 +402,10 @@ nobody
         return (node.root / "daemon.log").read_text()
 
     wait_for(lambda: "deliver_hook for job train: exit code 0" in log(), 30, "the hook in the log")
-    assert log().count("job train is deliverable: accuracy 0.92 at step 70 (deliver 0.9)") == 1
+    assert (
+        log().count("job train reached its deliver value: accuracy 0.92 at step 70 (deliver 0.9)")
+        == 1
+    )
 
     node.kill()
     node.start("fair", more=more)

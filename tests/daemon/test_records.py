@@ -257,7 +257,10 @@ def test_each_tier_is_one_line_in_the_log(world: World, caplog: pytest.LogCaptur
     world.keep(replace(WORD, tiers=Tiers(WORD.tiers.delivered, Reached(9.0, 0.98))))
     world.keep()
     assert caplog.messages == [
-        "job ab is deliverable: accuracy 0.93 at step 500 (deliver 0.9); saved step 480 at /c",
+        (
+            "job ab reached its deliver value: accuracy 0.93 at step 500 (deliver 0.9); "
+            "saved step 480 at /c"
+        ),
         "job ab reached its finish value: accuracy 0.98 (finish 0.97)",
     ]
 

@@ -250,7 +250,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_weight",
         Kind.GAUGE,
         _JOB,
-        "The job's weight beside others.",
+        "The weight that the job's owner set, by which policies divide; not its CPU weight.",
         by_job(lambda job: job.weight),
     ),
     Metric(

@@ -147,7 +147,10 @@ class SwarmStore:
         except StaleRecord as error:
             before = self._calls.config(name)
             if before is None or not self._is_removed(before):
-                raise StaleRecord(f"{job}: the job has a record already: {error}") from error
+                raise StaleRecord(
+                    f"{job}: its record was not written, as another controller has just created "
+                    f"it; the next round reads that one ({error})"
+                ) from error
             # Its remover did not come to the end.
             self._calls.remove(before)
             self._calls.create(name, labels)

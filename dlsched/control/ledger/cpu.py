@@ -77,6 +77,6 @@ def capacity_alarms(node: NodeFact | None) -> tuple[Alarm, ...]:
             "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
         )
     if node.parts:
-        parts = (f"{quota} applies to {some_of(names)} alone" for names, quota in node.parts)
+        parts = (f"{quota} bounds the jobs {some_of(names)} alone" for names, quota in node.parts)
         texts[AlarmKey.CAPACITY_UNEVEN] = f"capacity is not the same for all: {'; '.join(parts)}"
     return tuple(Alarm("node", key, text) for key, text in texts.items())

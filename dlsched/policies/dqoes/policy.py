@@ -72,7 +72,8 @@ class DqoesParameters:
     backoff: int = 4
     """Largest factor on the interval while all jobs are satisfied."""
     saturated_ratio: float = 0.96
-    """Utilisation of the host from which ceilings that sum to capacity cannot all be used."""
+    """Part of the host's CPU in use, by jobs and other processes, above which the host counts as
+    full: then only the CPU that jobs really get is divided, not the whole capacity."""
 
     def __post_init__(self) -> None:
         between_zero_and_one(self, "alpha", "inner_ratio", "squeeze_ratio")

@@ -78,7 +78,7 @@ export class Notices {
 
 // Who uses the CPU of the host, without jobs, and what would help while it is short.
 function cpuUsers(cpu) {
-  if (!cpu) return [el("p", { text: "Who uses the CPU is not known yet: the first two samples take 10 s." })];
+  if (!cpu) return [el("p", { text: "Who uses the CPU is not known: the first two samples take 10 s; after that, dlsched cannot see the host's control groups." })];
   if (!cpu.users.length) return [el("p", { text: "No container, unit or process of the host uses 0.05 cores or more." })];
   const lines = cpu.users.map((one) => el("li", {}, el("b", { text: `${one.kind} ${one.name}` }), `${cores(one.cores)} cores`,
     one.command === null ? null : el("span", {}, "would help: ", el("code", { text: one.command }))));

@@ -80,8 +80,8 @@ def test_the_reached_get_the_floor_and_the_others_the_rest() -> None:
     assert cores(decision) == pytest.approx([N / 2, N / 4, N / 4])
     assert decision.why["c"].startswith("deliverable")
     later = decide(seen, decision.memory)
-    assert later.why["b"].startswith("D, deliverable for 8 s")
-    assert later.why["c"].startswith("F, accuracy 0.97 reached")
+    assert later.why["b"].startswith("class D: reached its deliver value 8 s ago")
+    assert later.why["c"].startswith("class F: finished, accuracy 0.97 reached")
 
 
 def test_the_reached_may_be_held_further_back() -> None:
@@ -102,7 +102,7 @@ def test_a_better_value_may_be_a_lower_one() -> None:
     )
     decision = decide(seen)
     assert decision.why["a"].startswith("deliverable: error 0.1")
-    assert decision.why["b"].startswith("U")
+    assert decision.why["b"].startswith("class U")
 
 
 def test_weight_and_bounds_hold_among_the_under() -> None:
@@ -135,10 +135,10 @@ def test_others_keep_their_fair_share() -> None:
 
 
 def test_a_tier_is_reached_when_the_job_says_so_and_not_by_its_samples_here() -> None:
-    assert decide(at(100, reached("a", times=2))).why["a"].startswith("U")
+    assert decide(at(100, reached("a", times=2))).why["a"].startswith("class U")
     flicker = [(1.0, 0.91), (2.0, 0.95), (3.0, 0.89), (4.0, 0.92), (5.0, 0.93)]
     seen = trainer("a", flicker, metric="accuracy", target=TARGET)
-    assert decide(at(100, seen)).why["a"].startswith("U")
+    assert decide(at(100, seen)).why["a"].startswith("class U")
     seen = trainer("a", flicker, metric="accuracy", target=TARGET, in_a_row=2)
     assert decide(at(100, seen)).why["a"].startswith("deliverable")
 
@@ -148,7 +148,7 @@ def test_a_tier_is_reached_when_the_job_says_so_and_not_by_its_samples_here() ->
     [
         ({"container_id": "c2"}, "deliverable"),
         ({"target": AccuracyTarget("accuracy", 0.91, 0.97)}, "deliverable"),
-        ({"target": AccuracyTarget("accuracy", 0.9, 0.97, deadline_s=60.0)}, "D"),
+        ({"target": AccuracyTarget("accuracy", 0.9, 0.97, deadline_s=60.0)}, "class D"),
     ],
     ids=["another container", "another target", "another deadline"],
 )
@@ -196,21 +196,21 @@ def plateau(value: float = 0.5, **changes: object) -> JobView:
 
 def test_a_job_that_makes_no_step_gives_up_and_gets_the_floor() -> None:
     why, memory = stuck_for(300, plateau())
-    assert why.startswith("U")
+    assert why.startswith("class U")
     why, _ = stuck_for(0, plateau(), memory, 410)
-    assert why == "F, given up: no step towards accuracy 0.9 in 310 s: 2.667 cores"
+    assert why == "class F: given up, no step towards accuracy 0.9 in 310 s: 2.667 cores"
 
 
 @pytest.mark.parametrize("values", [(), ((0.0, 0.2),)], ids=["never a word", "then silent"])
 def test_a_silent_job_gives_up_too(values: tuple[tuple[float, float], ...]) -> None:
     silent = trainer("a", values, metric="accuracy", target=TARGET)
-    assert stuck_for(310, silent)[0].startswith("F, given up")
+    assert stuck_for(310, silent)[0].startswith("class F: given up")
 
 
 def test_a_step_brings_it_back_and_less_than_a_step_does_not() -> None:
     _, memory = stuck_for(310, plateau())
-    assert stuck_for(0, plateau(0.51), memory, 420)[0].startswith("F, given up")
-    assert stuck_for(0, plateau(0.53), memory, 420)[0].startswith("U")
+    assert stuck_for(0, plateau(0.51), memory, 420)[0].startswith("class F: given up")
+    assert stuck_for(0, plateau(0.53), memory, 420)[0].startswith("class U")
 
 
 @pytest.mark.long
@@ -218,14 +218,14 @@ def test_a_later_plateau_is_forgiven_for_as_long_as_the_way_so_far_took() -> Non
     _, memory = stuck_for(280, plateau(0.3))
     _, memory = stuck_for(280, plateau(0.4), memory, 390)
     _, memory = stuck_for(0, plateau(0.5), memory, 680)  # a step after 580 s
-    assert stuck_for(570, plateau(0.5), memory, 690)[0].startswith("U")
-    assert stuck_for(590, plateau(0.5), memory, 690)[0].startswith("F, given up")
+    assert stuck_for(570, plateau(0.5), memory, 690)[0].startswith("class U")
+    assert stuck_for(590, plateau(0.5), memory, 690)[0].startswith("class F: given up")
 
 
 @pytest.mark.long
 def test_waiting_at_a_small_limit_is_not_held_against_a_job_but_hanging_is() -> None:
-    assert stuck_for(1000, plateau(cores=0.4))[0].startswith("U")  # a tenth of an equal share
-    assert stuck_for(310, plateau(cores=4.0, used=0.0))[0].startswith("F, given up")
+    assert stuck_for(1000, plateau(cores=0.4))[0].startswith("class U")  # a tenth of an equal share
+    assert stuck_for(310, plateau(cores=4.0, used=0.0))[0].startswith("class F: given up")
 
 
 # --------------------------------------------------------------------- memory, parameters

@@ -323,7 +323,7 @@ def test_a_log_without_the_metric_names_what_it_has(
             ("top1_acc", "loss"),
             "; found: top1_acc, loss: name one of them as the target's `metric`",
         ),
-        ((), "; found: no other metric: report it"),
+        ((), "; no other metric is reported either: report it"),
     ],
     ids=["other metrics come", "steps alone come"],
 )

@@ -32,8 +32,10 @@ class TradlParameters:
     """Weights of jobs below their first tier: growth efficiency (`growth`), or one over the time to
     the tier at the present pace (`closest`)."""
     settled_ratio: float = 1.0
-    """Limit of jobs at or past their first tier, as a ratio of N/(n+1). With 1, n jobs can cut the
-    last one's time by at most (n-1)/2n; less cuts it further, at the cost of the second tiers."""
+    """CPU limit of a job past its `deliver` value, as a ratio of N/(n+1), for n trainings on N
+    cores. A lower one brings the others to `deliver` sooner, and this job to `finish` later. With
+    1, the last of n trainings takes at most (n-1)/2n less time to `deliver` than with equal shares.
+    """
     interval_s: float = 10.0
     """Seconds between decisions while a job is below its first tier: the delay until a reached tier
     is noticed."""
@@ -314,16 +316,19 @@ def _class_text(
     if first and tiers.delivered is not None:
         return f"deliverable: {tier} reached with {tiers.delivered.value:.4g}: "
     if tiers.finished is not None:
-        return f"F, {known.metric} {known.finish:g} reached: "
+        return f"class F: finished, {known.metric} {known.finish:g} reached: "
     if tiers.delivered is not None:
         since_s = now_s - tiers.delivered.at_s
-        return f"D, deliverable for {since_s:.0f} s, on to {known.metric} {known.finish:g}: "
+        return (
+            f"class D: reached its deliver value {since_s:.0f} s ago, now on the way to "
+            f"{known.metric} {known.finish:g}: "
+        )
     if weight is None:
         stuck_s = known.tried_s - known.stepped_s
-        return f"F, given up: no step towards {tier} in {stuck_s:.0f} s: "
+        return f"class F: given up, no step towards {tier} in {stuck_s:.0f} s: "
     if known.missing is None:
-        return f"U, no evaluation yet on the way to {tier}: "
-    return f"U, {known.missing:.3g} missing to {tier} at its last step, weight {weight:.3f}: "
+        return f"class U: no evaluation yet on the way to {tier}: "
+    return f"class U: {known.missing:.3g} missing to {tier} at its last step, weight {weight:.3f}: "
 
 
 def _offered_s(

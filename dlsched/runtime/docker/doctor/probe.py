@@ -199,7 +199,12 @@ class _Scratch:
             files.write_idle(False)
         except OSError as error:
             return f"the idle class cannot be entered: {error.strerror}"
-        return "the idle class works" if has else "the idle class reads back as none"
+        if has:
+            return "the idle class works"
+        return (
+            "the idle class does not work: cpu.idle was set to 1, but does not read as 1 "
+            "(`idle_class: false` makes dlsched use low weights instead)"
+        )
 
     def _group(self) -> LimitFiles:
         if self._files is None:

@@ -270,7 +270,8 @@ class AdoptionCommands:
         for container, one in {} if last is None else last.containers.items():
             if one.job == job and container != described.container_id:
                 raise AdoptionRefused(
-                    f"{described.name}: container {one.name} is job {job} already"
+                    f"{described.name}: another container, {one.name}, already runs as job {job}: "
+                    "rename this container, or end or drop that one first"
                 )
 
     def _adopted(self, name: str) -> tuple[str, str] | None:

@@ -223,5 +223,8 @@ def wrong_at_next_start(original: Original, engine: EngineLimits) -> list[str]:
         return []
     there = f"{describe(engine, GroupLimits({}))}, shares {engine.shares}"
     return [
-        f"for its next start the engine has {there}, and an update now could take its GPUs away"
+        (
+            f"at its next start the engine will give it {there}: correct that with `docker update` "
+            "while the container is stopped, as an update now could take its GPUs away"
+        )
     ]
