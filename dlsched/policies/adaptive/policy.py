@@ -387,18 +387,19 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     each, services, heavy = parts.even_cores, parts.services, parts.heavy
     ahead = dict(services.open_loops)
     most = max((AHEAD, *services.open_loops.values()))
-    middle = min((AHEAD, *(max(1.0, shares) for shares in services.open_loops.values())))
+    # A service waits for its next request most of the time, a training computes all the time.
+    weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
+    for name in weights:
+        even = each * own[name] * ahead.get(name, 1.0)
+        weights[name] = even if name in ahead else max(weights[name], even)
+    middle = min((AHEAD, *(max(weights[name] / (each * own[name]), 1.0) for name in weights)))
     others = {
         name: most if name in parts.light else middle
         for name in parts.rest.weights
         if name not in heavy
     }
     ahead |= others
-    # A service waits for its next request most of the time, a training computes all the time.
-    weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
-    for name in (*weights, *others):
-        even = each * own[name] * ahead.get(name, 1.0)
-        weights[name] = even if name in ahead else max(weights[name], even)
+    weights |= {name: each * own[name] * shares for name, shares in others.items()}
     for name in parts.greedy:
         weights[name] = min(weights[name], each * own[name])
     behind = [job for job in snapshot.running if job.name not in weights]

@@ -78,6 +78,12 @@ def test_no_job_without_a_target_that_takes_much_precedes_a_service_that_does_no
     assert weights["scorer"] == weights["short"] < weights["met"]
 
 
+def test_a_hog_that_others_squeeze_precedes_no_closed_loop() -> None:
+    hog = job("hog", None, cores=None, used=0.6, throttled=0.0, in_flight=0)
+    weights = course(service("a", used=0.1), hog).weights
+    assert weights["hog"] <= weights["a"]
+
+
 def test_beside_a_training_a_service_has_no_ceiling() -> None:
     assert course(service("a", 0.2), training("b", used=1.5)).limits["a"] == Limits()
 
