@@ -151,19 +151,21 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             raise PolicyError(
                 f"`outlooks` of {name} must be a tuple of Forecasts, not {shown(outlooks)}"
             )
-    numbers: tuple[tuple[str, Mapping[str, float | None]], ...] = (
-        ("weight", decision.weights),
-        ("expected_s", decision.expected_s),
-        ("cpu_cores", {name: one.cpu_cores for name, one in decision.limits.items()}),
-        ("gpu_share", {name: one.gpu_share for name, one in decision.limits.items()}),
-    )
-    for what, values in numbers:
-        for name, value in values.items():
-            if value is None and what in ("cpu_cores", "gpu_share"):
-                continue
-            if value is None or not 0 <= value <= _MOST:
-                bound = f"must be 0 or more, at most {_MOST:g}"
-                raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
+    for name, expected_s in decision.expected_s.items():
+        if not 0 < expected_s < math.inf:
+            raise PolicyError(
+                f"expects a latency of {expected_s!r} s for {name}; must be above 0 and finite"
+            )
+    limits = decision.limits.items()
+    numbers = [
+        *(("weight", name, weight) for name, weight in decision.weights.items()),
+        *(("cpu_cores", name, one.cpu_cores) for name, one in limits if one.cpu_cores is not None),
+        *(("gpu_share", name, one.gpu_share) for name, one in limits if one.gpu_share is not None),
+    ]
+    for what, name, value in numbers:
+        if not 0 <= value <= _MOST:
+            bound = f"must be 0 or more, at most {_MOST:g}"
+            raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
 
 
 def _is_plain(outlook: object) -> bool:

@@ -59,8 +59,8 @@ def test_what_is_only_observed_keeps_its_limits_and_a_job_of_ours_its_bounds():
             "decided weight .* for a; must be 0 or more",
         ),
         (
-            [Decision(expected_s={"a": one_s}) for one_s in (-0.1, math.nan, math.inf)],
-            "decided expected_s .* for a; must be 0 or more",
+            [Decision(expected_s={"a": one_s}) for one_s in (0.0, -0.1, math.nan, math.inf)],
+            "expects a latency of .* s for a; must be above 0",
         ),
         (
             [Decision(gpus={"a": gpus}) for gpus in ("GPU-0", (0,))],  # type: ignore[dict-item]

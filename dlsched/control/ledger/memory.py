@@ -37,17 +37,16 @@ class MemoryTracker:
 
     def update(self, fact: ContainerFact | None, now_s: float) -> None:
         """Take in the job's container; None: it has none."""
-        made_of: tuple[object, ...] = (int(now_s // SLOT_S),)
-        if fact is not None:
-            made_of += fact.memory, fact.state, fact.oom_killed
-            made_of += fact.container_id, fact.starts, fact.started_at_s
+        # The engine counts its own restarts alone: a start by hand shows by its time.
+        start = None if fact is None else (fact.container_id, fact.starts, fact.started_at_s)
+        made_of = (
+            int(now_s // SLOT_S), start, fact and (fact.memory, fact.state, fact.oom_killed)
+        )  # fmt: skip
         if made_of == self._last:
             return
         self._last = made_of
         memory, alive = MemoryFact(), fact is not None and fact.state in _ALIVE
         if fact is not None:
-            # The engine counts its own restarts alone: a start by hand shows by its time.
-            start = fact.container_id, fact.starts, fact.started_at_s
             if alive and start != self._start:
                 self._earlier_kills += self._kills or 0
                 self._start, self._kills, self._trend = start, None, MemoryTrend()
