@@ -17,9 +17,10 @@ from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
 from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
+from dlsched.model.facts import Usage
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Limits
-from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot
 from dlsched.policies.adaptive.policy import AdaptiveMemory
 from dlsched.policies.adaptive.services.model import ServiceMemory
 from dlsched.policies.gpu_node import (

@@ -11,8 +11,9 @@ from dlsched.cluster.agent.reporting import node_report
 from dlsched.cluster.core.records import Phase
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import Usage
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec
-from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot
 from tests.doubles import gpu_fact, gpu_spec
 
 

@@ -26,8 +26,9 @@ from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import NotNow
+from dlsched.model.facts import Usage
 from dlsched.model.spec import ContainerSpec
-from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
 from tests.cluster.agent.played import PlayedEngine, PlayedNode
 
 JOB = "resnet"

@@ -437,7 +437,7 @@ def test_on_version_1_a_reporting_services_waiting_is_measured(
                 file.write('{"v":1,"t":1,"latency_s":[0.2]}\n')
         told = watch.fact(at_s, None)[0]
         assert bool(told.reports) is (at_s < 3.0)
-    assert told.cpu_wait_ratio == pytest.approx(0.3)
+    assert told.usage.cpu_wait_ratio == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
