@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.api.codec import as_json
 from dlsched.api.history_schema import History
-from dlsched.api.reading import as_json
 from dlsched.api.schema import (
     EngineStatus,
     ForecastStatus,

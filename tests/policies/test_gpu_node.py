@@ -33,7 +33,7 @@ from dlsched.policies.gpu_node import (
     places,
 )
 from dlsched.policies.registry import load
-from dlsched.store.memory import memory_size_check, memory_text, recalled
+from dlsched.store.policy_memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
 
 ZERO, ONE = gpu_fact(0), gpu_fact(1)

@@ -80,7 +80,7 @@ def ps(
 
 def _print_hosts(given: tuple[str, ...], output: str) -> int:
     """The exit code."""
-    from dlsched.api.reading import as_json
+    from dlsched.api.codec import as_json
     from dlsched.cli.commands.hosts import ask_hosts, named_hosts
     from dlsched.cli.pages.ps import show_hosts
 

@@ -141,7 +141,7 @@ def status(output: str, config: Path | None, run_dir: Path | None) -> None:
     """
     found = _status(config, run_dir)
     if output == "json":
-        from dlsched.api.reading import as_json
+        from dlsched.api.codec import as_json
 
         print_json(as_json(found))
         return
@@ -169,7 +169,7 @@ def why(job: str, output: str, config: Path | None, run_dir: Path | None) -> Non
     if row is None:
         raise DlschedError(f"{job}: no job of the cluster{_elsewhere(found)}")
     if output == "json":
-        from dlsched.api.reading import as_json
+        from dlsched.api.codec import as_json
 
         print_json(as_json(row))
         return
@@ -297,7 +297,7 @@ def forget(node: str, is_off: bool, config: Path | None) -> None:
 
 
 def _status(config: Path | None, run_dir: Path | None) -> ClusterStatus:
-    from dlsched.cluster.status import read_status
+    from dlsched.cluster.status_file import read_status
 
     return read_status(options.run_dir_of(config, run_dir))
 

@@ -77,7 +77,7 @@ def _cycles(daemon: Daemon, follow: bool) -> Iterator[dict[str, Any]]:
 
 def _lines(cycle: dict[str, Any]) -> Iterator[str]:
     """A line for each event, change and alarm, in this order, as `why` has it."""
-    from dlsched.api.reading import read
+    from dlsched.api.codec import read
     from dlsched.api.stream_schema import CycleEvents
     from dlsched.cli.pages.layout import GAP
     from dlsched.cli.pages.why import change_cells, change_reasons, event_text

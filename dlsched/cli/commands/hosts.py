@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dlsched.api.reading import SchemaMismatch, read
+from dlsched.api.codec import SchemaMismatch, read
 from dlsched.api.schema import SCHEMA_VERSION, Status
 from dlsched.cli.output import one_line
 from dlsched.cli.pages.layout import cropped

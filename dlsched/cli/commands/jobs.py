@@ -210,7 +210,7 @@ def _name(file: Path) -> str:
 
 
 def _as_json(file: Path, spec: JobSpec | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
-    from dlsched.api.reading import as_json
+    from dlsched.api.codec import as_json
 
     return {
         "file": _name(file),

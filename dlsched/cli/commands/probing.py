@@ -103,7 +103,7 @@ def probe(
         tap.close()
         engine.close()
     if output == "json":
-        from dlsched.api.reading import as_json
+        from dlsched.api.codec import as_json
 
         print_json(as_json([{**asdict(one), "proposal": _proposal(one)} for one in found]))
     else:

@@ -77,7 +77,7 @@ def recommend(
 
 def _show(advice: Advice, form: str, output: str) -> None:
     if output == "json":
-        from dlsched.api.reading import as_json
+        from dlsched.api.codec import as_json
 
         print_json(as_json(advice))
         return

@@ -135,7 +135,7 @@ def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str 
 
 def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
     """One object, written piece by piece."""
-    from dlsched.api.reading import as_json
+    from dlsched.api.codec import as_json
 
     click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
     for number, row in enumerate(rows):

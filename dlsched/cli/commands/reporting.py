@@ -72,7 +72,7 @@ def report(
     if unread is not None:
         say(f"error: {unread}; only what could be read counts")
     if output == "json":
-        from dlsched.api.reading import as_json
+        from dlsched.api.codec import as_json
 
         print_json(as_json(found))
     else:

@@ -53,7 +53,7 @@ def usage(
       dlsched usage --since 7d --by job
       dlsched usage --json | jq '.rows[] | {name, used: .cpu.used_core_s}'
     """
-    from dlsched.api.reading import as_json, read
+    from dlsched.api.codec import as_json, read
     from dlsched.api.usage_schema import UsageStatus
 
     if journal is not None:

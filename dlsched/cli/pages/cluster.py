@@ -13,7 +13,7 @@ from dlsched.api.cluster_schema import (
     QueueRow,
 )
 from dlsched.cli.pages.layout import Cell, Column, Page
-from dlsched.cluster.status import host_names
+from dlsched.cluster.status_file import host_names
 from dlsched.model.units import counted, render_seconds
 
 _STATES = {

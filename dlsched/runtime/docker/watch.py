@@ -22,9 +22,9 @@ from dlsched.model.facts import (
 )
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
+from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
-from dlsched.runtime.docker.reading import Outside, open_sources, wall_s
+from dlsched.runtime.docker.progress_readers import Outside, open_sources, wall_s
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading

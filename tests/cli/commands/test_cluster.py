@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dlsched.cluster.core.records import Record, RecordState, Request, Wanted
-from dlsched.cluster.status import write_status
+from dlsched.cluster.status_file import write_status
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.settings import Settings
 from dlsched.daemon import cluster as controller

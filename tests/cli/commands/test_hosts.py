@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.api.reading import as_json
+from dlsched.api.codec import as_json
 from dlsched.api.status import node_status
 from dlsched.cli.commands import hosts
 from tests.cli.conftest import Program

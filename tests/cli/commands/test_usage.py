@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.api.reading import read
+from dlsched.api.codec import read
 from dlsched.api.usage_schema import UsageStatus
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource

@@ -17,10 +17,10 @@ from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Order, Phase, Record, Saved
 from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.snapshot import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired

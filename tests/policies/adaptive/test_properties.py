@@ -36,7 +36,7 @@ from dlsched.model.state import (
 )
 from dlsched.policies.adaptive.parameters import MODES, AdaptiveParameters
 from dlsched.policies.adaptive.policy import AdaptiveMemory, AdaptivePolicy, divided
-from dlsched.store.memory import load_memory, memory_size_check, memory_text
+from dlsched.store.policy_memory import load_memory, memory_size_check, memory_text
 from tests.properties import examples
 
 NAMES = ("a", "b", "c", "d", "e", "f")

@@ -26,12 +26,12 @@ from dlsched.model.sources import (
     ProgressSource,
 )
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits, Target
-from dlsched.runtime.cgroup.limits import older_shares
+from dlsched.runtime.cgroup.cpu_units import older_shares
 from dlsched.runtime.cgroup.read import belongs
-from dlsched.runtime.docker import reading
+from dlsched.runtime.docker import progress_readers as reading
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import inspected
-from dlsched.runtime.docker.reading import (
+from dlsched.runtime.docker.progress_readers import (
     LOGGED_WITHIN_S,
     Outside,
     _names,

@@ -31,7 +31,7 @@ from dlsched.runtime.docker.identity.labels import (
 from dlsched.runtime.docker.probe import recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, Probed
 from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
-from dlsched.runtime.docker.reading import locate
+from dlsched.runtime.docker.progress_readers import locate
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line

@@ -20,7 +20,7 @@ from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.divide import place
 from dlsched.policies.adaptive.trainings.model import TrainingMemory
 from dlsched.policies.adaptive.trainings.value import NO_TYPICAL_WORK, TypicalWork, marginal_value
-from dlsched.store.memory import load_memory, memory_text
+from dlsched.store.policy_memory import load_memory, memory_text
 
 RULE = AdaptiveParameters()
 TARGET = AccuracyTarget("accuracy", 0.7, 0.8)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dlsched.cluster.core.model import Sharing
+from dlsched.cluster.core.snapshot import Sharing
 
 CRITICAL_RATIO = 0.8
 """Under `Sharing.SHORTEST` a job goes first if its shortest possible time is above this part of the

@@ -1,5 +1,5 @@
 """The file in which a manager's controller reports to people: one snapshot after each round, as
-JSON, read strictly by `dlsched.api.reading`."""
+JSON, read strictly by `dlsched.api.codec`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.api.reading import as_json, read_part
+from dlsched.api.codec import as_json, read_part
 from dlsched.model.errors import DaemonUnavailable, DlschedError
 from dlsched.store.atomic import write_whole
 

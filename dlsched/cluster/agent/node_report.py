@@ -9,9 +9,9 @@ from dataclasses import replace
 from dlsched.cluster.agent.assignments import Assignment
 from dlsched.cluster.core.carried import unmovable_across
 from dlsched.cluster.core.following import OCCUPIES, RUNNING
-from dlsched.cluster.core.model import Sharing
 from dlsched.cluster.core.records import Holding, Phase, file_version
 from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
+from dlsched.cluster.core.snapshot import Sharing
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import JobState, JobView

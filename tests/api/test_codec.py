@@ -22,8 +22,8 @@ from dlsched.api import (
     why_schema,
 )
 from dlsched.api.client import Daemon
+from dlsched.api.codec import SchemaMismatch, as_json, read
 from dlsched.api.json_schema import status_schema
-from dlsched.api.reading import SchemaMismatch, as_json, read
 from dlsched.api.schema import SCHEMA_VERSION, Status
 from dlsched.api.status import cpu_beside, explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point

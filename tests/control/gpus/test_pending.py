@@ -10,8 +10,8 @@ from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.ledger_options import LedgerOptions
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.decision import Answer
 from dlsched.model.facts import (

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dlsched.simulation.trace.fitting import (
+from dlsched.simulation.trace.fits import (
     SHIFTS_MAX,
     curve_points,
     service_law,

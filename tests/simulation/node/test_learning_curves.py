@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.learning_curves import Curve, Measured
 
 STEPS = 400
 CURVES = [

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.cluster.core.forecast import Load, completions, phases
-from dlsched.cluster.core.model import Sharing
+from dlsched.cluster.core.completion import Load, completions, phases
+from dlsched.cluster.core.snapshot import Sharing
 from dlsched.policies.fair_share import Claim, water_fill
 
 VECTOR_C = [Load(100, 2), Load(400, 2), Load(1600, 4), Load(200, 4)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dlsched.api.page import HEADERS, WEB
+from dlsched.api.live_page import HEADERS, WEB
 from tests.api.conftest import client_of, kept_port, serving
 from tests.status_source import FakeSource, example_report
 
@@ -73,8 +73,8 @@ def test_the_policy_allows_nothing_of_others_and_nothing_inline() -> None:
     "path",
     [
         "nothing.js",
-        "../api/page.py",
-        "%2e%2e/api/page.py",
+        "../api/live_page.py",
+        "%2e%2e/api/live_page.py",
         "js%2F..%2Findex.html",
         "/etc/passwd",
         "",

@@ -21,7 +21,7 @@ from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.executor import CONCURRENT_UPDATES as WIDTH
-from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER, Changes
+from dlsched.runtime.docker.limits.changing import BUSY, NO_ANSWER, Changes
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.machine.container import Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing

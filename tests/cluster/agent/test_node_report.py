@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.cluster.agent.assignments import Assignment
-from dlsched.cluster.agent.reporting import node_report
+from dlsched.cluster.agent.node_report import node_report
 from dlsched.cluster.core.records import Phase
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.cycle import CycleReport
