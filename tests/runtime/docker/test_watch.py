@@ -660,7 +660,7 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
         (5, True, True, "10.0.0.5"),
         (5, False, True, NO_ADDRESS),  # the owner runs again, in a network of its own
         (0, True, True, NO_ADDRESS),
-        (5, True, False, "the socket that listens there is not the container's"),
+        (5, True, False, "another program listens on that port"),
     ],
 )
 def test_in_anothers_network_its_address_is_asked_for_own_sockets(
@@ -668,7 +668,7 @@ def test_in_anothers_network_its_address_is_asked_for_own_sockets(
 ) -> None:
     def require_own(*_: object) -> None:
         if not own:
-            raise Unanswered("the socket that listens there is not the container's")
+            raise Unanswered("another program listens on that port")
 
     monkeypatch.setattr(reading, "require_own", require_own)
     monkeypatch.setattr(
