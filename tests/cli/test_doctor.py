@@ -208,6 +208,6 @@ def test_gpus_are_told_also_without_an_engine(program: Program, nvml: Stub) -> N
         line.startswith("NVIDIA driver 550.54.15; reading the state of its GPUs takes")
         for line in lines
     )
-    assert any(line.startswith("GPU 1: fell off the bus") for line in lines)
+    assert any(line.startswith("GPU 1: the GPU fell off the bus") for line in lines)
     assert any("NVIDIA A100-SXM4-40GB, 40 GiB, GPU-a" in line for line in lines)
     assert any("MPS does not run" in line for line in lines)

@@ -239,7 +239,7 @@ def test_what_its_log_says_is_in_the_fact_until_a_new_start(begin: Begin) -> Non
         so=lambda fact: fact.bad_lines,
     )
     assert fact.log == LogFact(lines=2, example="'hello'")
-    assert fact.refused == "a line of more than 4096 bytes"
+    assert fact.refused == "a line of the log has more than 4096 bytes, so it is not read"
     assert watch.fact(2.0, None)[0] is watch.fact(3.0, None)[0], "nothing new"
     again = replace(described(LOSS), started_at="2026-01-01T00:00:00Z")
     watch.take(again, 4.0)
