@@ -73,7 +73,7 @@ class _Bounded(socket.socket):
         self.bytes_left -= count
         if self.bytes_left < 0:
             size = f"more than {self.bytes_max >> 10} KiB"
-            raise Unanswered(f"the page has {size}, so it is not read: {_SMALLER}")
+            raise Unanswered(f"the answer has {size}, so it is not read: {_SMALLER}")
         return count
 
 

@@ -19,7 +19,7 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec
 from dlsched.model.state import JobState, Snapshot
-from dlsched.model.units import CORES_MAX, counted
+from dlsched.model.units import CORES_MAX
 from dlsched.simulation.node.curves import Measured
 from dlsched.simulation.node.workloads import (
     Fault,
@@ -207,7 +207,7 @@ class Record:
             )
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
         if gaps_s:
-            yield f"the record has {counted(len(gaps_s), 'gap')}, {math.fsum(gaps_s):.0f} s in all"
+            yield f"gaps in the record: {len(gaps_s)}, together {math.fsum(gaps_s):.0f} s"
 
     def frame(self) -> Frame:
         """The record's time and node."""

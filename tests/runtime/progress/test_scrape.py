@@ -182,7 +182,7 @@ def hundred_continues(connection: socket.socket) -> None:
 
 
 GZIPPED = gzip.compress(b"m_count 1\n" * 10**6)
-TOO_LONG = f"more than {PAGE_BYTES >> 10} KiB"
+TOO_LONG = f"the answer has more than {PAGE_BYTES >> 10} KiB"
 TOO_SLOW = f"the page was not received whole within {ANSWER_S:g} s"
 
 
@@ -195,12 +195,12 @@ TOO_SLOW = f"the page was not received whole within {ANSWER_S:g} s"
         (drip(b"HTTP"), TOO_SLOW),
         (silence, TOO_SLOW),
         (flood, TOO_LONG),
-        (hundred_continues, "more than 256 KiB: not read"),
+        (hundred_continues, "the answer has more than 256 KiB, so it is not read"),
         (
             answer(b"", "302 Found", "Location: http://127.0.0.1:1/"),
-            "answered with HTTP status 302",
+            "the page is answered with HTTP status 302",
         ),
-        (answer(b"", "500 No"), "answered with HTTP status 500"),
+        (answer(b"", "500 No"), "the page is answered with HTTP status 500"),
         (answer(GZIPPED, "200 OK", "Content-Encoding: gzip"), "the page has the encoding 'gzip'"),
         (
             answer(b"m_count", "200 OK", "Content-Encoding: \x1b[31m,gzip"),
