@@ -202,8 +202,8 @@ def gpu_report() -> CycleReport:
     cdi = (("devices", "CDI"), ("cpu", "the engine"))
     hook = (
         ("devices", "NVIDIA hook, legacy mode"),
-        ("memory", "MPS, 8 GiB on each at start"),
-        ("cpu", "dlsched, in the control group's file"),
+        ("memory", "MPS: 8 GiB on each GPU, set at the job's start"),
+        ("cpu", "dlsched, through the container's control group"),
     )
     jobs = (
         gpu_job("shared-one", 0.5, (whole.uuid,), GpuAccess.CDI, cdi, told=0.6, paces=0.58),

@@ -26,7 +26,12 @@ UNSHOWN = (
     "simulation/cluster/invariants.py",
     "/creation.py _PASSING",
     "/stop.py Sign",
+    "/stop.py Step",
+    "/container.py Busy",
     "/calls.py OUT",
+    "/images.py _FOR_GOOD",
+    "/probe.py _LACKS",
+    "/threads.py VARIABLES",
 )
 """Parts of the places whose texts developers alone meet, or that are compared with an engine's."""
 _PAGE = re.compile(r"(?<![\w$])(?:\"([^\"\n]+)\"|'([^'\n]+)'|`([^`]+)`)")

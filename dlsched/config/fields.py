@@ -194,9 +194,9 @@ def kind(value: object) -> str:
 
 def _hint(value: object) -> str:
     if isinstance(value, str) and EXPONENT.fullmatch(value):
-        return " to every YAML parser: write the number without exponent"
+        return ": some YAML parsers read a number with exponent as text; write it without exponent"
     if isinstance(value, str) and re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,15})(\.[0-9]+)?", value):
-        return " in quotes: leave the quotes out"
+        return ": in quotes a number is text; leave the quotes out"
     return ""
 
 

@@ -191,11 +191,11 @@ def _why_not(job: JobTally, plain: JobTally | None, remarks: tuple[str, ...]) ->
     if not job.used_core_s:
         return "the job's CPU time is not known"
     if job.retargeted:
-        return "the target changed in the range"
+        return "the job's target changed in the range"
     if isinstance(target, LatencyTarget) and job.latency.count < FEW_REQUESTS:
         return f"too few requests: {job.latency.count} of at least {FEW_REQUESTS}"
     if isinstance(target, AccuracyTarget) and job.ran_before:
-        return "the job ran before the range, so its progress at the begin is not known"
+        return "the job ran before the range, so its progress at the range's start is not known"
     if plain is None:
         return next(iter(remarks), "the record does not show the job's work")
     return None
@@ -205,15 +205,18 @@ def _misfit(job: JobTally, replayed: JobTally) -> str | None:
     """Why the model does not hold for this service; None: it does."""
     own, model = job.met_ratio, replayed.met_ratio
     if own is None or model is None:
-        return "too few requests to compare"
+        return "the job has too few requests to compare"
     if abs(own - model) > MISFIT_RATIO:
         return (
-            "the model does not fit the job: under the recorded limits it says on target "
-            f"{model:.0%} of the time, recorded is {own:.0%}"
+            "the model does not fit the job: simulated under the recorded limits, the target is "
+            f"met {model:.0%} of the time; in the record it is met {own:.0%}"
         )
     factor = _factor(job, replayed)
     if factor is not None and max(factor, 1.0 / factor) > MISFIT_FACTOR:
-        return f"the model does not fit the job: its latency is off by a factor of {factor:.2g}"
+        return (
+            f"the model does not fit the job: its latency in the simulation is {factor:.2g} times "
+            "the recorded one"
+        )
     return None
 
 
@@ -229,8 +232,8 @@ def _training_misfit(job: JobTally, replayed: JobTally) -> str | None:
             continue
         model = "never" if model_s is None else f"in {render_seconds(round(model_s))}"
         return (
-            f"the model does not fit the job: under the recorded limits it reaches {tier.value} "
-            f"{model}, recorded is {own}"
+            "the model does not fit the job: simulated under the recorded limits, the job reaches "
+            f"{tier.value} {model}; in the record, {own}"
         )
     return None
 

@@ -217,23 +217,26 @@ class _Gathered:
         recorded_s = tally.last_s - tally.origin_s
         if recorded_s < 0.98 * self._asked_s and recorded_s < self._asked_s - 60.0:
             yield (
-                f"{render_seconds(self._asked_s)} were asked for, the record has "
-                f"{render_seconds(recorded_s)} of them"
+                f"the record covers {render_seconds(recorded_s)} of the "
+                f"{render_seconds(self._asked_s)} that were asked for"
             )
         if tuple(self._policies) == (PLAIN,):
-            yield "all of it was recorded under none: what is measured is plain Docker itself"
+            yield (
+                "the policy `none` ran in the whole range, so all figures are those of plain "
+                "Docker, without limits by dlsched"
+            )
         if tally.gaps_s:
             count, whole = len(tally.gaps_s), render_seconds(math.fsum(tally.gaps_s))
             gaps = counted(count, "gap")
-            yield f"{gaps} in the record, {whole} in all: not counted"
+            yield f"the record has {gaps}, {whole} in all; that time is not counted"
         retargeted = [job.name for job in tally.jobs.values() if job.retargeted]
         if retargeted:
             yield (
-                f"targets changed in the range: {', '.join(retargeted[:5])}; what is said of "
-                "targets is of the last one and its time alone"
+                f"targets changed in the range: {', '.join(retargeted[:5])}; each job is judged "
+                "by its last target alone, and from when that was set"
             )
         if self._alarms.left_out:
-            yield f"{self._alarms.left_out} further alarms are left out"
+            yield f"{self._alarms.left_out} further alarms are not shown"
 
 
 def _kind(job: JobTally) -> str:

@@ -50,7 +50,7 @@ class Adoptions:
             Adopted,
             lambda record: record.job,
             NAME,
-            "the container is adopted again only by `dlsched adopt`",
+            "the container is no longer adopted: run `dlsched adopt` again",
             read_only=read_only,
         )
         self._dropped = Records(
@@ -58,7 +58,7 @@ class Adoptions:
             Dropped,
             lambda record: record.container_id,
             _CONTAINER_ID,
-            "a container with labels that was dropped may be adopted again",
+            "a dropped container may be adopted again by its labels",
             read_only=read_only,
         )
 

@@ -43,13 +43,13 @@ def ask_start(ended: Records[Ended], job: str) -> None:
 
 
 def delivered_records(state_dir: Path, *, read_only: bool = False) -> Records[Delivered]:
-    loss = "that the job was delivered may be reported once more"
+    loss = "the job may be reported as delivered once more"
     return _named(state_dir / "delivered", Delivered, loss, read_only=read_only)
 
 
 def claim_records(state_dir: Path, *, read_only: bool = False) -> Records[NameClaim]:
     """Which job file owns each job's name. Raises OSError."""
-    loss = "another owner's file may get the name"
+    loss = "another owner's file may get the job's name"
     return _named(state_dir / "claims", NameClaim, loss, read_only=read_only)
 
 

@@ -42,7 +42,7 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
     if plain is None:
         return None, None
     if kind is None:
-        return None, "the policy remembers nothing"
+        return None, "the policy has no memory, but one was kept for it"
     try:
         memory = TypeAdapter(kind).validate_python(plain)
     except ValidationError as error:

@@ -121,7 +121,7 @@ class Records(Generic[Record]):
     def _checked(self, record: Record) -> str:
         name = self._name(record)
         if not re.fullmatch(self._names, name):
-            raise ValueError(f"{name!r} cannot name a record: {self._names}")
+            raise ValueError(f"{name!r} cannot name a record: must match {self._names}")
         return name
 
     def _write(self, name: str, record: Record) -> None:
@@ -148,7 +148,8 @@ class Records(Generic[Record]):
             if self._name(record) == match[1]:
                 self._records = {**self._records, match[1]: record}
             else:
-                self._set_aside(path, match[1], f"is the record of {self._name(record)}")
+                other = self._name(record)
+                self._set_aside(path, match[1], f"holds the record of {other}, not of {match[1]}")
 
     def _set_aside(self, path: Path, name: str, why: str) -> None:
         done = "left there"

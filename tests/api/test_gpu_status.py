@@ -29,13 +29,13 @@ CDI = (("devices", "CDI"), ("cpu", "engine"))
 
 
 def test_with_mps_all_four_are_enforced() -> None:
-    mps = (*CDI, ("time", "MPS, 50 % of threads at start"), ("memory", "MPS, 8 GiB on each"))
+    mps = (*CDI, ("time", "MPS: 50 % of a GPU's threads"), ("memory", "MPS: 8 GiB on each GPU"))
     told = gpu_of(gpu_job("a", 0.5, ("GPU-a",), GpuAccess.CDI, mps))
     assert told is not None
     assert [(what, one.by) for what, one in told.bounds.items()] == [
         ("devices", "CDI"),
-        ("time", "MPS, 50 % of threads at start"),
-        ("memory", "MPS, 8 GiB on each"),
+        ("time", "MPS: 50 % of a GPU's threads"),
+        ("memory", "MPS: 8 GiB on each GPU"),
         ("cpu", "engine"),
     ]
     assert all(one.enforced for one in told.bounds.values())

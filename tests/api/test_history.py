@@ -166,7 +166,9 @@ def test_too_many_values_are_one_clear_line(
     monkeypatch.setattr("dlsched.store.journal.history.VALUES_MAX", 11)
     status, text = refused(daemon, f"from={BEGIN_S:.0f}&to={BEGIN_S + 600:.0f}&step=60")
     assert status == 400
-    assert text.startswith("10 steps of 2 jobs or more are over 11 values: ask for a longer step")
+    assert text.startswith(
+        "10 steps of at least 2 jobs are more than 11 values: ask for a longer step"
+    )
 
 
 @pytest.mark.parametrize("path", ["/v1/history", "/v1/usage"])

@@ -153,7 +153,7 @@ def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.Monke
         ("engine: 5", "1:9: engine: 5 is given where a mapping is expected"),
         ("log: {level: no}", "1:14: log.level: 'no' means false to some YAML parsers"),
         ("log: {format: xml}", "1:15: log.format: 'xml' is not one of text, json"),
-        ("max_jobs: 1e3", "1:11: max_jobs: '1e3' is not a whole number to every YAML"),
+        ("max_jobs: 1e3", "1:11: max_jobs: '1e3' is not a whole number: some YAML parsers"),
         ("state_dir: x", "1:12: state_dir: 'x' is not an absolute path"),
         ("listen: 0.0.0.0:80", "1:9: listen: '0.0.0.0:80' is not 127.0.0.1:PORT or [::1]:PORT"),
         ("listen: localhost:80", "1:9: listen: 'localhost:80' is not 127.0.0.1:PORT"),

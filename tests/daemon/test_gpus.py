@@ -356,6 +356,6 @@ def test_a_container_that_others_gave_a_gpu_has_it_alone_once_it_is_adopted(host
 def test_an_engine_that_has_no_way_to_give_gpus_is_told_with_the_remedy(host: Host):
     host.start(injection="cdi")
     host.node.drop("alpha", on("alpha", "1"))
-    told = "gpus.injection is cdi, and the engine has no such GPU by CDI"
+    told = "gpus.injection is cdi, but the engine cannot give the job's GPUs by CDI"
     wait_for(lambda: told in str(row(host.node, "alpha")["reason"]), 30, told)
     runs(host.node, "plain")

@@ -100,8 +100,8 @@ def test_a_training_that_the_model_misses_has_no_estimate() -> None:
     own_s = reached_s(recorded.jobs["bulk-a"], Tier.DELIVER)
     assert own_s is not None and missed.why_not is not None
     assert re.fullmatch(
-        "the model does not fit the job: under the recorded limits it reaches deliver in "
-        rf".+, recorded is in {render_seconds(round(own_s))}",
+        "the model does not fit the job: simulated under the recorded limits, the job reaches "
+        rf"deliver in .+; in the record, in {render_seconds(round(own_s))}",
         missed.why_not,
     )
     for name, job in recorded.jobs.items():
@@ -125,7 +125,7 @@ def test_a_job_whose_target_changed_has_no_estimate() -> None:
         return seen(report, lambda view: asked(view, target))
 
     result, _ = estimated(alone, "none", changed)
-    assert result.jobs["easy"].why_not == "the target changed in the range"
+    assert result.jobs["easy"].why_not == "the job's target changed in the range"
 
 
 def test_the_models_error_is_what_the_recorded_limits_do_to_it(

@@ -48,7 +48,7 @@ def test_the_whole_record_and_a_part_of_it(journal: Path) -> None:
     whole, late = reviewed(journal), reviewed(journal, 100.0)
     assert (whole.begins, whole.ends) == ("2026-11-24T07:00:00.000Z", "2026-11-24T07:06:40.000Z")
     assert whole.recorded_s == pytest.approx(400.0)
-    assert whole.remarks == ("1 d were asked for, the record has 6 min 40 s of them",)
+    assert whole.remarks == ("the record covers 6 min 40 s of the 1 d that were asked for",)
     assert late.recorded_s == pytest.approx(100.0, abs=1.5)
     assert late.remarks == ()
     assert late.begins > "2026-11-24T07:04:5"
@@ -106,9 +106,10 @@ def test_gaps_are_remarked(tmp_path: Path) -> None:
     found = reviewed(path, 620.0)
     assert (found.recorded_s, found.observed_s) == (620.0, pytest.approx(119.0))
     assert found.remarks[0] == (
-        "all of it was recorded under none: what is measured is plain Docker itself"
+        "the policy `none` ran in the whole range, so all figures are those of plain "
+        "Docker, without limits by dlsched"
     )
-    assert found.remarks[1] == "1 gap in the record, 8 min 21 s in all: not counted"
+    assert found.remarks[1] == "the record has 1 gap, 8 min 21 s in all; that time is not counted"
 
 
 def test_times_that_are_none_are_no_failure(tmp_path: Path) -> None:

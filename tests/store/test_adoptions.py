@@ -93,4 +93,4 @@ def test_a_broken_record_is_an_alarm(tmp_path: Path) -> None:
     adoptions = Adoptions(tmp_path)
     assert adoptions.job("web") is None
     (alarm,) = adoptions.alarms
-    assert "the container is adopted again only by `dlsched adopt`" in alarm.text
+    assert "the container is no longer adopted: run `dlsched adopt` again" in alarm.text

@@ -73,8 +73,11 @@ def summary(found: Review) -> list[str]:
     reported_s = sum(one.met_s + one.slow_s for one in kept)
     lines = []
     if reported_s:
-        met, count = sum(one.met_s for one in kept) / reported_s, counted(len(kept), "service")
-        lines.append(f"Targets were met {_percent(met)} of the time with reports ({count}).")
+        met = sum(one.met_s for one in kept) / reported_s
+        lines.append(
+            f"Targets were met {_percent(met)} of the time with reports "
+            f"({counted(len(kept), 'service')})."
+        )
     return lines + _estimate_lines(found, len(kept))
 
 

@@ -193,7 +193,8 @@ def _caught_up(record: Record, own: Holding) -> Acts:
 def _leaving(case: _Case) -> Acts:
     record, own = case.record, case.owner
     if case.has_lost:
-        return Acts(_given_back(record), failed=f"{record.on} has lost the job's file")
+        lost = f"{record.on} no longer has the job's file, so the move ended; the job stays there"
+        return Acts(_given_back(record), failed=lost)
     if own is None:
         return Acts()
     stays = replace(record, state=RecordState.PLACED, target=None)

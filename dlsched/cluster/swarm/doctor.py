@@ -174,7 +174,7 @@ def _swarm(member: Membership) -> Finding:
 def _certificate(own: Peer, member: Membership, until_s: float) -> Finding:
     """`until_s`: when it expires, unless Swarm renews it."""
     if own.name != member.node:
-        line = f"the certificate names {own.name}, and this node of the swarm is {member.node}"
+        line = f"the certificate is for node {own.name}, but this node is {member.node}"
         name_it = "give a certificate in cluster.tls whose CN is the node's id"
         return Finding("tls", "fail", line, name_it)
     if member.is_manager and not own.is_manager:
@@ -185,7 +185,7 @@ def _certificate(own: Peer, member: Membership, until_s: float) -> Finding:
         day = datetime.fromtimestamp(until_s, UTC).isoformat(timespec="minutes")
         line = f"the certificate of {own.name} is valid until {day} only"
         return Finding("tls", "warn", line, "replace the files of cluster.tls")
-    return Finding("tls", "ok", f"the certificate names {own.name}")
+    return Finding("tls", "ok", f"the certificate is valid and is for this node, {own.name}")
 
 
 def _tls_remedy(error: DlschedError) -> str:

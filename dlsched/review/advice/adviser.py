@@ -169,8 +169,9 @@ class Adviser:
         remarks = list(record.remarks())
         if other_cores >= _STEP_CORES:
             remarks.append(
-                f"other work on the host used {render_cores(other_cores)} half of the time, up to "
-                f"{render_cores(other[-1])}: {render_cores(room_cores)} left to divide"
+                f"other work on the host used at least {render_cores(other_cores)} half of the "
+                f"time, and {render_cores(other[-1])} at most: {render_cores(room_cores)} are left "
+                "for these containers"
             )
         return Advice(
             tuple(self._recommended(jobs, needs, room_cores)),
@@ -292,7 +293,7 @@ def _as_it_was(job: ObservedJob, room_cores: float) -> AdvisedLimits:
         return AdvisedLimits(notes=(note,))
     return AdvisedLimits(
         min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)),
-        notes=(f"{note}: this is what it used, and a little more",),
+        notes=(f"{note}: the limit is what the container used, and a little more",),
     )
 
 
@@ -303,7 +304,7 @@ def _why(job: ObservedJob, need: AdvisedLimits, part: float | None) -> str:
     target = job.spec.target
     rest = "no limit"
     if part is not None:
-        gives = f"the CPU weight gives it {render_cores(part)}"
+        gives = f"the CPU weight gives the job {render_cores(part)}"
         rest += f"; {gives} while all jobs want CPU, and idle CPU"
     if need.does_not_fit is not None:
         return f"target met so far with {rest}; no guaranteed minimum fits: {need.does_not_fit}"
@@ -314,7 +315,7 @@ def _why(job: ObservedJob, need: AdvisedLimits, part: float | None) -> str:
         reason = "no deadline" if due else "the job's need is not known"
         return "; ".join([f"{reason}: {rest}", *need.notes])
     likely = "probably " if need.guessed or need.cores == need.likely_cores else ""
-    met = f"{likely}meets the target" + (", if it can use so much" if need.assumed else "")
+    met = f"{likely}meets the target" + (", if the job can use so much CPU" if need.assumed else "")
     return "; ".join([met, *need.notes])
 
 
@@ -343,11 +344,11 @@ def _between(need: AdvisedLimits, *, fits: bool) -> AdvisedLimits:
     which = (
         "the larger limit is recommended"
         if fits
-        else "the smaller is recommended: the larger limit does not fit beside the other jobs"
+        else "the smaller limit is recommended, as the larger does not fit beside the other jobs"
     )
     note = (
-        "no limit ever held the job back, so how much a limit slows it down is not known: it needs "
-        f"{render_cores(need.likely_cores)} to {render_cores(need.cores)}; {which}"
+        "no limit ever held the job back, so how much a limit slows it down is not known: the job "
+        f"needs {render_cores(need.likely_cores)} to {render_cores(need.cores)}; {which}"
     )
     cores = need.cores if fits else need.likely_cores
     return replace(need, cores=cores, notes=(note, *need.notes))
@@ -407,8 +408,8 @@ def _crowded_out(
             lost[name] = f"{needs}; other programs on the host leave {render_cores(room_cores)}"
             continue
         lost[name] = (
-            f"{needs}, and all {len(wanting)} together {render_cores(whole)} of "
-            f"{render_cores(room_cores)}: the job comes last, with the least "
+            f"{needs}, and all {len(wanting)} jobs need {render_cores(whole)}, more than the "
+            f"{render_cores(room_cores)} there: the job comes last, with the least "
             f"weight for each core needed (weight {jobs[name].spec.weight:g})"
         )
     return lost

@@ -30,7 +30,7 @@ AIM_FULL_RATIO = 0.85
 """The same where all was measured on a full node."""
 _FULL = (
     "the node was full all the time, so the job's waiting cannot be separated from its "
-    "computing: record it with idle CPU"
+    "computing: record the job while the node has idle CPU"
 )
 _LEAST_WORK_RATIO = 0.1
 """Part of a latency that is computation at least, so that its quantile stays finite."""
@@ -190,8 +190,8 @@ def _why_slow(
         alone_s = alone.latency_s(alone.law.phases[0], room_cores)
         if alone_s <= target.seconds:
             return (
-                f"{phase.rate_per_s:.3g} requests/s are more than one after the other can be "
-                f"answered in time, with {cores} too: it needs more workers or replicas"
+                f"{phase.rate_per_s:.3g} requests/s are too many to be answered in time one after "
+                f"the other, even with {cores}: the service needs more workers or replicas"
             )
         best_s = alone_s
     fixed_s = law.overhead_s
@@ -244,7 +244,8 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
         return AdvisedLimits(None, useful, notes=tuple(notes))
     work_core_s = _work_core_s(job, target, values, curve)
     if work_core_s is None:
-        return AdvisedLimits(None, useful, notes=(*notes, "too little of the job's work is known"))
+        unknown = "the record shows too little of the job's work to know what it needs"
+        return AdvisedLimits(None, useful, notes=(*notes, unknown))
     cores = work_core_s / target.deadline_s
     most = room_cores if used is None or not used[1] else min(used[0], room_cores)
     if cores > most and _delivered_in_time(job, target.deadline_s):
@@ -253,8 +254,9 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
         return AdvisedLimits(
             None,
             useful,
-            f"{target.metric} {target.deliver:g} takes {render_seconds(work_core_s / most)} with "
-            f"all that it can use ({render_cores(most)}), not {render_seconds(target.deadline_s)}",
+            f"{target.metric} {target.deliver:g} takes {render_seconds(work_core_s / most)} even "
+            f"with all cores that the job can use ({render_cores(most)}); the deadline is "
+            f"{render_seconds(target.deadline_s)}",
             notes=tuple(notes),
         )
     return AdvisedLimits(cores, useful, notes=tuple(notes))

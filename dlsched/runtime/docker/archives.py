@@ -154,7 +154,7 @@ def _attributes(text: bytes) -> dict[str, str]:
             raise Unfit("the archive's extended attributes are not understood")
         key, _, value = line[:-1].decode(*_CODING).partition("=")
         if key.startswith("GNU.sparse"):
-            raise Unfit("the archive has a sparse file, which is not carried")
+            raise Unfit("the archive has a sparse file, which a move cannot carry")
         found[key] = value
         at = end
     return found
@@ -214,12 +214,13 @@ class _Tree:
                 raise Unfit(f"the link {shown(name)} leads to no earlier file of the archive")
             self._links.add(name)
         else:
-            kind = _KINDS.get(entry.type, "of an unknown kind")
-            raise Unfit(f"{shown(name)} is {kind}, which is not carried")
+            kind = _KINDS.get(entry.type, "an entry of an unknown kind")
+            raise Unfit(f"{shown(name)} is {kind}, which a move cannot carry")
         if entry.type not in _FILES and entry.size:
             raise Unfit(f"{shown(name)} is not a file, but has content")
         if not (0 <= entry.uid <= MOST_ID and 0 <= entry.gid <= MOST_ID):
-            raise Unfit(f"{shown(name)} belongs to user {entry.uid}, group {entry.gid}")
+            ids = f"user {entry.uid}, group {entry.gid}"
+            raise Unfit(f"{shown(name)} belongs to {ids}; both must be 0 to {MOST_ID}")
         entry.mtime = min(max(int(entry.mtime), 0), _MTIME_MAX)
         return name
 
@@ -233,10 +234,10 @@ class _Tree:
             raise Unfit(f"{shown(name)} is not a valid file name")
         if self._top is None:
             if not folder or len(parts) != 1:
-                raise Unfit(f"{shown(name)} comes first, where one folder should")
+                raise Unfit(f"the archive begins with {shown(name)}, must begin with a folder")
             self._top = parts[0]
         if parts[0] != self._top:
-            raise Unfit(f"{shown(name)} is not below {shown(self._top)}")
+            raise Unfit(f"{shown(name)} is outside the archive's folder, {shown(self._top)}")
         return "/".join(parts[1:]) or "."
 
     def _check_name(self, name: str, entry: TarInfo) -> None:
@@ -258,7 +259,7 @@ class _Tree:
             raise Unfit(f"the archive has more than {MOST_ENTRIES} entries")
         folder = posixpath.dirname(name) or "."
         if name != "." and folder not in self._folders:
-            raise Unfit(f"{shown(name)} comes before its folder")
+            raise Unfit(f"{shown(name)} is in the archive before its folder")
 
     def _check_link(self, name: str, to: str) -> None:
         parts = [part for part in to.split("/") if part not in ("", ".")]

@@ -169,7 +169,8 @@ class Engine:
                 found = json.loads(base64.b64decode(response.headers[PATH_STAT]))
                 return PathStat(int(found["size"]), int(found["mode"]), str(found["linkTarget"]))
             except (KeyError, TypeError, ValueError) as error:
-                raise EngineRefused(500, f"the engine does not report what {path} is") from error
+                why = f"the engine does not report whether {path} is a file or a folder"
+                raise EngineRefused(500, why) from error
 
     def unpack(self, container: str, path: str, archive: Iterator[bytes]) -> None:
         """Unpack a tar archive at that path in a container, running or not; its entries keep their

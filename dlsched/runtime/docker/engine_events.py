@@ -82,7 +82,7 @@ class Events:
             if not lost:
                 self._lost()
                 self._want(None)
-                self._wake("the Docker Engine's events ended")
+                self._wake("the Docker Engine sends no more events")
             lost = True
             self._ended.wait(retry_s)
             retry_s = min(2 * retry_s, LAST_RETRY_S)

@@ -143,7 +143,7 @@ class Moves:
         if now_s < until_s:
             return Outcome(action, "failed", f"{why}; next try in {until_s - now_s:.0f} s")
         if described.state is not ContainerState.RUNNING or self.winding_up:
-            why = AGENT_ENDS if self.winding_up else f"it is {described.state}"
+            why = AGENT_ENDS if self.winding_up else f"the container is {described.state}"
             return Outcome(action, "failed", why)
         self.turn(action.job, lambda turn: turn.begin(action, described), now_s)
         return Outcome(action, "begun", action.why)
@@ -318,9 +318,9 @@ class Moves:
         if described.adopted is not None:
             return "another program started the container"
         if described.state is not ContainerState.RUNNING:
-            return f"it is {described.state}"
+            return f"the container is {described.state}"
         if self.winding_up:
-            return "dlsched is ending"
+            return AGENT_ENDS
         now_s = self.instance.clock.now_s()
         updating = self.machine.of(described.container_id).bars(now_s)
         if (operation := self.operation(described.job, now_s) or updating) is not None:

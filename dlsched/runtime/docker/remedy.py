@@ -18,7 +18,7 @@ def remedy(host: str) -> str:
         engine_address(host)
     except ValueError:
         return _ELSEWHERE
-    return out_of_reach(host) or f"start it (systemctl start docker), or {_ELSEWHERE}"
+    return out_of_reach(host) or f"start Docker (systemctl start docker), or {_ELSEWHERE}"
 
 
 def out_of_reach(host: str) -> str | None:

@@ -253,7 +253,7 @@ class DockerRuntime:
                 return Outcome(
                     action,
                     "failed",
-                    "adopted: dlsched may not end the container",
+                    "the container is adopted, so dlsched may not end it",
                     retryable=False,
                 )
             self._changed.add(action.container_id)

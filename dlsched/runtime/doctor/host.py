@@ -39,17 +39,17 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("burst", "ok", f"the kernel has CFS burst ({name})")
     else:
         line = "the kernel has no CFS burst: short requests under a quota have a long tail"
-        yield Finding("burst", "warn", line, "Linux 5.14 or later")
+        yield Finding("burst", "warn", line, "use Linux 5.14 or later")
     if has("cpu.idle"):
         yield Finding("idle", "ok", "the kernel has the idle class (cpu.idle)")
     else:
         line = "the kernel has no idle class: low-priority jobs keep others' threads from cores"
-        yield Finding("idle", "warn", line, "Linux 5.15 or later")
+        yield Finding("idle", "warn", line, "use Linux 5.15 or later")
     if v1:
         if (proc / "self" / "schedstat").exists():
             line = (
-                "cgroup v1 reports no pressure by container; services' threads show how long they "
-                "wait"
+                "cgroup v1 reports no CPU pressure of containers; dlsched reads from services' "
+                "threads how long they wait for CPU"
             )
             yield Finding("pressure", "ok", line)
         else:
@@ -59,9 +59,10 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
             remedy = "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2)"
             yield Finding("pressure", "warn", line, remedy)
     elif (proc / "pressure" / "cpu").exists():
-        yield Finding("pressure", "ok", "reported by container (cpu.pressure)")
+        line = "the kernel reports the CPU pressure of each container (cpu.pressure)"
+        yield Finding("pressure", "ok", line)
     else:
-        yield Finding("pressure", "warn", "the kernel reports no pressure", "boot with psi=1")
+        yield Finding("pressure", "warn", "the kernel reports no CPU pressure", "boot with psi=1")
 
 
 def capacity(
@@ -86,18 +87,18 @@ def capacity(
         return Finding("capacity", "fail", line, "lower reserve.cpus")
     if capacity_cores is not None and capacity_cores > there:
         remedy = "set capacity to threads, cores, or at most the number of threads"
-        return Finding("capacity", "warn", f"{line}, fewer than capacity", remedy)
+        return Finding("capacity", "warn", f"{line}; the setting capacity is more", remedy)
     if around.outside_s:
-        so_far = f"throttled from outside, for {around.outside_s:.1f} s since boot"
+        so_far = f"the host was throttled from outside for {around.outside_s:.1f} s since boot"
         line = f"capacity unknown: {so_far}; {line}"
         remedy = (
-            "a CPU quota outside this host, which dlsched cannot see: ask the host's provider, "
-            "then set capacity"
+            "dlsched cannot see the CPU quota, which is outside this host: ask the host's provider "
+            "for it, then set capacity"
         )
         return Finding("capacity", "warn", line, remedy)
     if around.parts:
         (names, quota), *_ = around.parts
-        line += f"; {quota} applies to {', '.join(names)} alone; the capacity ignores it"
+        line += f"; the {quota} applies to {', '.join(names)} alone; the capacity ignores it"
         return Finding("capacity", "warn", line, "raise that quota, or set capacity to it")
     if around.cpus is None and engine_cpus is not None and engine_cpus != there:
         line += f"; the engine's containers have {engine_cpus} CPUs, and this process {there:g}"
@@ -112,11 +113,11 @@ def descriptors(max_jobs: int) -> Finding:
     """Whether the limit of open files suffices."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
-    line = f"{most} files may be open; {max_jobs} jobs need up to {wanted}"
+    line = f"dlsched may open {most} files; {max_jobs} jobs need up to {wanted}"
     if most == resource.RLIM_INFINITY:
-        line = f"any number of files may be open; {max_jobs} jobs need up to {wanted}"
+        line = f"dlsched may open any number of files; {max_jobs} jobs need up to {wanted}"
     elif most < wanted:
-        remedy = f"raise that limit (LimitNOFILE={wanted}), or lower max_jobs"
+        remedy = f"raise the limit of open files (LimitNOFILE={wanted}), or lower max_jobs"
         return Finding("files", "warn", line, remedy)
     return Finding("files", "ok", line)
 

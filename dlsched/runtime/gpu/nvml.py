@@ -33,8 +33,8 @@ UNAVAILABLE = frozenset({NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_F
 Nvml = ModuleType
 """`pynvml`, which has no types of its own."""
 
-_LOST = "fell off the bus (GPU is lost)"
-_RESET = "needs a reset"
+_LOST = "the GPU fell off the bus (GPU is lost)"
+_RESET = "the GPU needs a reset"
 NO_MEMORY = "the driver does not report the GPU's memory"
 NO_INSTANCE = "MIG is on, and the GPU has no instance"
 _REMEDIES = {

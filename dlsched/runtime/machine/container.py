@@ -177,8 +177,8 @@ def _with(one: Container, call: Call) -> Handled:
 def _ended(one: Container, event: Ended) -> Handled:
     left = tuple(call for call in one.calls if call is not event.call)
     if len(left) == len(one.calls):
-        name = type(event.call).__name__
-        text = f"the end of {name} of {one.container_id[:12]} is ignored: it is not under way"
+        call, short = type(event.call).__name__, one.container_id[:12]
+        text = f"container {short}: the result of a call ({call}) that was not under way is ignored"
         return one, (Say(text, warns=True),)
     one = replace(one, calls=left, refused=limits.refused_after(one.refused, event))
     if one.stop is not None and one.stop.call is event.call:

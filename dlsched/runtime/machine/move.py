@@ -51,15 +51,15 @@ class Step(StrEnum):
     """What a move is waiting for."""
 
     FOUND = "one cycle, in which its job can be removed"
-    ASKED = "saves itself"
-    ENDING = "ends"
-    MAKING = "makes the new container"
-    WATCHED = "waits for its first report"
-    PACKING = "packs the checkpoint"
-    AWAY = "stopped, until the other node has it"
-    CLEARING = "removes the old container"
-    UNDOING = "removes the new container"
-    RETURNING = "starts the old container again"
+    ASKED = "the job saves itself"
+    ENDING = "the old container ends"
+    MAKING = "dlsched makes the new container"
+    WATCHED = "dlsched waits for the first report of the new container"
+    PACKING = "dlsched packs the checkpoint"
+    AWAY = "the job is stopped until the other node has it"
+    CLEARING = "dlsched removes the old container"
+    UNDOING = "dlsched removes the new container"
+    RETURNING = "dlsched starts the old container again"
 
 
 TABLE: Mapping[Step, frozenset[Step]] = {
@@ -578,7 +578,7 @@ class Turn:
                 self._enter(Step.MAKING)
                 self._do("replace", move.old, move.action.start)
         elif not view.aside:
-            why = move.failed or "another program renamed it"
+            why = move.failed or "another program renamed the container"
             self._give_up(f"not moved: the job's container cannot be renamed: {why}")
         elif move.failed is not None:
             self._do("end_old", move.old, move.stop)
@@ -622,7 +622,7 @@ class Turn:
             self._departure(departure, leaving=leaving)
             bytes_ = packed.size_bytes
             self.made.append(
-                Say(f"{self.job.name}: left for another node, its checkpoint has {bytes_} bytes")
+                Say(f"{self.job.name}: the job left for another node with {bytes_} bytes to carry")
             )
 
     def _away(self, view: View) -> None:
@@ -646,11 +646,11 @@ class Turn:
         up_s, failure = self.now_s - move.since_s, None
         target = move.action is None or move.action.start.spec.target is not None
         if heir is None:
-            failure = "the job's new container is gone"
+            failure = "the job's new container disappeared"
         elif heir.state is ContainerState.EXITED and heir.exit_code == 0:
             self._finish()  # the job has finished there
         elif heir.state not in RUNS or heir.restarts > 0:
-            failure = f"the job's new container {_end_of(heir)}"
+            failure = _end_of(heir)
         elif _has_reported(view.fact, heir) or (up_s >= STAYS_UP_S and not target):
             self._finish()
         elif up_s >= REPORT_WITHIN_S:
@@ -695,10 +695,10 @@ class Turn:
 def describe(move: Move, now_s: float, gpu_names: Callable[[tuple[str, ...]], str]) -> str:
     """Where it goes, and what it waits for."""
     if move.step is Step.FOUND:
-        return f"on or back: {CUT_SHORT}"
+        return f"to the new container or back to the old one: {CUT_SHORT}"
     gpus = "" if move.action is None else gpu_names(move.action.start.gpus)
     there = gpus if move.departure is None else "another node"
-    to = f"to {there}: " if there else ""
+    to = f"to {there}: " if there else "to a new container: "
     if move.step in (Step.UNDOING, Step.RETURNING) or (
         move.step is Step.ENDING and move.failure is not None
     ):
@@ -733,7 +733,8 @@ def _has_reported(fact: ContainerFact | None, heir: Inspected) -> bool:
 def _end_of(heir: Inspected) -> str:
     """A short text on how the new container ended."""
     if heir.state is ContainerState.CREATED:
-        return "was never started"
+        return "the job's new container was never started"
     if heir.exit_code is None:  # it runs again, so its exit code is unknown
-        return "ended, and Docker started it again"
-    return f"ended: exit code {heir.exit_code}" + (f": {heir.error}" if heir.error else "")
+        return "the job's new container ended, and Docker started it again"
+    error = f": {heir.error}" if heir.error else ""
+    return f"the job's new container ended with exit code {heir.exit_code}{error}"

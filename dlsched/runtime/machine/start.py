@@ -50,7 +50,8 @@ def begin(before: Attempt | None, action: Start) -> Attempt | Outcome:
         if same:
             return Outcome(action, "begun", f"{before.stage} already")
         if before.stage != "pulling":
-            return Outcome(action, "failed", "operation under way: starting an older spec")
+            why = "operation under way: starting an older version of the job"
+            return Outcome(action, "failed", why)
     # An earlier attempt pulled the image for the same spec.
     pulled = same and before is not None and before.stage == "pulled"
     policy = "missing" if pulled else action.spec.container.pull_policy

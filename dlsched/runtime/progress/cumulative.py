@@ -44,7 +44,7 @@ class Cumulative:
         if self.is_behind(before):
             return self
         if before.edges and self.edges.keys() != before.edges.keys():
-            raise ValueError("the bounds of its buckets changed")
+            raise ValueError("the bounds of the histogram's buckets changed")
         return Cumulative(
             self.requests - before.requests,
             None if self.total is None else self.total - (before.total or 0.0),
@@ -89,9 +89,9 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
             else:  # a quantile, which is of another time and bounds no request here
                 is_twice = False
         except ValueError:
-            raise ValueError(f"{head.name}: no bound, or a value below 0") from None
+            raise ValueError(f"{head.name}: a bucket has no bound, or a value is below 0") from None
         if is_twice:
-            raise ValueError(f"{head.name}: one of its series is there twice")
+            raise ValueError(f"{head.name}: one of the metric's series is on the page twice")
     for labels, one in series.items():
         if (fault := _fault(one)) is not None:
             values = ", ".join(f"{label}={value}" for label, value in labels)
@@ -103,13 +103,13 @@ def series_of(wanted: SampleNames, lines: Iterable[Line]) -> dict[Labels, Cumula
 def _fault(one: Cumulative) -> str | None:
     """What is wrong with the counts of one series; None: nothing."""
     if one.count is None and not one.edges:
-        return "a sum without a count" if one.total else None
+        return "the page has a sum without a count" if one.total else None
     if one.total is None and one.requests:
-        return "a count without a sum"
+        return "the page has a count without a sum"
     if one.count is not None and math.inf in one.edges:
         apart = abs(one.count - one.edges[math.inf])
         if apart > max(BETWEEN_LINES, BETWEEN_LINES_RATIO * one.count):
-            return "its count is not the sum of its buckets"
+            return "the count is not the sum of the histogram's buckets"
     return None
 
 
@@ -133,9 +133,9 @@ def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
     spans = tuple(_spans(added, unit_s))
     number = sum(count for _, _, count in spans) if spans else round(added.count or 0.0)
     if number > MOST_REQUESTS:
-        raise ValueError(f"more than {MOST_REQUESTS} requests in one reading")
+        raise ValueError(f"the page counts more than {MOST_REQUESTS} requests since the last one")
     if number and added.total is None:
-        raise ValueError("a count without a sum")
+        raise ValueError("the page has a count without a sum")
     total_s, off_s = (added.total or 0.0) * unit_s, added.off * unit_s
     lowest_s = sum(low_s * count for low_s, _, count in spans)
     highest_s = sum(high_s * count for _, high_s, count in spans) if spans else LONGEST_S * number
@@ -196,9 +196,9 @@ def _spans(added: Cumulative, unit_s: float) -> Iterator[tuple[float, float, int
     for bound, cumulative in edges:
         between, bound_s = round(cumulative) - so_far, bound * unit_s
         if between < 0:
-            raise ValueError("its counts fall from one bound to the next")
+            raise ValueError("the histogram's counts fall from one bound to the next")
         if math.isfinite(bound) and bound_s > LONGEST_S and between:
-            raise ValueError("a bucket bound is too large")
+            raise ValueError(f"the bound of a bucket is above {LONGEST_S:g} s")
         if between:
             yield below_s, min(bound_s, LONGEST_S), between
         below_s, so_far = bound_s, round(cumulative)

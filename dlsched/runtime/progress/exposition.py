@@ -64,7 +64,7 @@ def improbable(series: Iterable[Cumulative], unit_s: float) -> str | None:
     mean = f"{total_s / count * 1e6:.3g} us"
     if total_s / count > LONGEST_MEAN_S:
         mean = f"{total_s / count / 3600:.3g} h"
-    return f"the mean latency would be {mean}: give its unit (s, ms or us)"
+    return f"the mean latency would be {mean}: give the metric's `unit` (s, ms or us)"
 
 
 class Gauge:
@@ -79,7 +79,7 @@ class Gauge:
         value that is not finite, count after another one alone: gauges begin with 0 or nan."""
         texts = {str(value + 0.0) for value in values}  # -0 is 0
         if len(texts) > 1:
-            raise ValueError(f"{len(values)} series of that metric, must be one")
+            raise ValueError(f"the metric has {len(values)} series that differ, must be one")
         if not texts or texts == {self._last}:
             return None
         if self._last is None and (values[0] == 0.0 or not math.isfinite(values[0])):
@@ -115,7 +115,7 @@ _VALUES_SHOWN = 4
 """Values of a label in one message."""
 _LEFT_OUT_MAX = 64
 """Label sets remembered of the series that filters leave out: those that a message may name."""
-_REMEDY_SERIES = "none of the numbers is read: choose series by `where`"
+_REMEDY_SERIES = "none of the metric's numbers is read: choose series by `where`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,9 @@ class Pages:
         for one in wanted.metric.where:
             if not one.excludes:
                 there = {dict(labels).get(one.label, "") for labels in wanted.left_out}
-                return PageDelta(problem=f"no {wanted.shown} has {one}; there are {_list(there)}")
+                return PageDelta(
+                    problem=f"no series of {wanted.shown} has {one}; the page has {_list(there)}"
+                )
         self._growth.before = self._growth.before or {}
         return PageDelta(LatencySketch())
 
@@ -394,13 +396,15 @@ class Pages:
     def _gauge(self, wanted: Candidate, lines: Iterable[Line]) -> PageDelta:
         values = [line.value for line in lines if line.head.quantile is None]
         if not values:
-            what = (
-                "has only quantiles, over a time that the program chose, and neither sum nor count"
+            return PageDelta(
+                problem=f"{wanted.shown} has only quantiles, over a time that the program chose, "
+                "and neither sum nor count: name another metric"
             )
-            return PageDelta(problem=f"{wanted.shown} {what}: name another metric")
         if isinstance(self._target, LatencyTarget) and values:
-            what = "is one number, not a histogram, summary or ratio of latencies"
-            return PageDelta(problem=f"{wanted.shown} {what}")
+            return PageDelta(
+                problem=f"{wanted.shown} is one number, not a histogram, summary or ratio of "
+                "latencies: name another metric"
+            )
         try:
             return PageDelta(value=self._value.take(values))
         except ValueError as problem:
@@ -412,7 +416,7 @@ def _failures(lines: Iterable[Line]) -> dict[Labels, Cumulative]:
     counts: defaultdict[Labels, float] = defaultdict(float)
     for line in lines:
         if not 0 <= line.value <= _MOST_COUNTED:
-            raise ValueError(f"{line.head.name}: {line.value:g} is not a count")
+            raise ValueError(f"{line.head.name} is {line.value:g}, must be a count of at least 0")
         counts[line.head.labels] += line.value
     return {labels: Cumulative(count) for labels, count in counts.items()}
 

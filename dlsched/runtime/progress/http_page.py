@@ -23,7 +23,7 @@ PROBES = (
 )
 """Paths that are asked by those who watch a service, not by those who use it."""
 _CHUNK_BYTES = 64 * 1024
-_SMALLER = "not read: configure the program to publish fewer series"
+_SMALLER = "configure the program to publish fewer series"
 
 
 class Unanswered(Exception):
@@ -45,9 +45,9 @@ def fetch(
     try:
         _fetch(address, port, http_path, feed, within_s)
     except TimeoutError:
-        raise Unanswered(f"no complete answer within {within_s:.2g} s") from None
+        raise Unanswered(f"the page was not received whole within {within_s:.2g} s") from None
     except OSError as error:
-        raise Unanswered(error.strerror or "the connection broke") from None
+        raise Unanswered(error.strerror or "the connection to the page broke") from None
     except (http.client.HTTPException, ValueError) as error:
         raise Unanswered(f"not HTTP: {shown(str(error) or type(error).__name__)}") from None
 
@@ -72,7 +72,8 @@ class _Bounded(socket.socket):
         count = super().recv_into(*where, **more)
         self.bytes_left -= count
         if self.bytes_left < 0:
-            raise Unanswered(f"more than {self.bytes_max >> 10} KiB: {_SMALLER}")
+            size = f"more than {self.bytes_max >> 10} KiB"
+            raise Unanswered(f"the answer has {size}, so it is not read: {_SMALLER}")
         return count
 
 
@@ -92,10 +93,12 @@ def _fetch(
         )
         with connection.getresponse() as response:
             if response.status != http.HTTPStatus.OK:
-                raise OtherStatus(f"answers with status {response.status}")
+                raise OtherStatus(f"the page is answered with HTTP status {response.status}")
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding.strip().lower() != "identity":
-                raise Unanswered(f"answers in encoding {shown(encoding)}, which was not asked for")
+                raise Unanswered(
+                    f"the page has the encoding {shown(encoding)}, which was not asked for"
+                )
             connected.bytes_left = connected.bytes_max = PAGE_BYTES
             says_length = response.length is not None or response.chunked
             last = b""
@@ -105,4 +108,6 @@ def _fetch(
             if response.length:
                 raise http.client.IncompleteRead(b"", response.length)
             if not says_length and last not in (b"", b"\n"):
-                raise Unanswered("the page ends within a line, and has no Content-Length")
+                raise Unanswered(
+                    "the page ends within a line and has no Content-Length, so it may be cut"
+                )

@@ -59,9 +59,9 @@ def require_own(pid: int, container: str, address: str, port: int, proc: Path = 
     listen = [one for one in listening_in(pid, proc) if one.port == port]
     there = {one.inode for one in listen if one.answers_on(address)}
     if not there:
-        raise Unanswered(f"nothing listens on {address} there")
+        raise Unanswered(f"nothing in the container's network listens on {address}, port {port}")
     if not there <= sockets_of(pid, container, proc):
-        raise Unanswered("the socket that listens there is not the container's")
+        raise Unanswered(f"a program outside the container listens on {address}, port {port}")
 
 
 def shows_sockets(pid: int, container: str, proc: Path = PROC) -> bool:

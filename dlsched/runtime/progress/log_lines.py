@@ -260,7 +260,7 @@ def _number(name: str, text: bytes) -> float:
     except ValueError as why:
         raise ValueError(f"{name}: {why}") from None
     if name == STEP and not (0 <= value <= LAST_STEP and value.is_integer()):
-        raise ValueError(f"{name}: {value:g}: an integer, 0 to {LAST_STEP}")
+        raise ValueError(f"{name}: {value:g}: must be an integer, 0 to {LAST_STEP}")
     if name in LATENCIES_S:
         value *= LATENCIES_S[name]
         if not 0.0 <= value <= LONGEST_S:
@@ -388,7 +388,7 @@ class LogLines:
                 batch.add(latencies, self._sample(line, numbers, at_s))
         if batch.full:
             bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
-            batch.refuse(f"more than {bound} in one cycle: the rest is not read")
+            batch.refuse(f"the log grew by more than {bound} in one cycle: the rest is not read")
             self._samples.missed()
 
     def _sample(
@@ -404,7 +404,7 @@ class LogLines:
 
     def _numbers(self, line: bytes | None) -> Mapping[str, float] | Failed | str | None:
         if line is None:
-            return f"a line of more than {LINE_BYTES} bytes"
+            return f"a line of the log has more than {LINE_BYTES} bytes, so it is not read"
         try:
             return self._pattern.read(line.removeprefix(_REDRAWN))
         except ValueError as why:

@@ -109,7 +109,7 @@ class PageFilter:
             for match in self._wanted.finditer(block):
                 line = match.group()[1:]
                 if len(line) > LINE_BYTES:
-                    self.refused = f"a line of more than {LINE_BYTES} bytes: {_shown(line)}"
+                    self.refused = f"a line has more than {LINE_BYTES} bytes: {_shown(line)}"
                     return
                 self._keep(line)
         except ValueError as why:
@@ -118,7 +118,7 @@ class PageFilter:
     def _keep(self, line: bytes) -> None:
         """Keep it. Raises ValueError where it cannot be read, or is one too many."""
         if len(self.lines) >= MOST_LINES:
-            raise ValueError(f"more than {MOST_LINES} wanted lines")
+            raise ValueError(f"the page has more than {MOST_LINES} lines of metrics to read")
         self.lines.append(line)
 
 
@@ -142,7 +142,7 @@ class PageReading(PageFilter):
         elif parsed is not None:
             self._kept += 1
             if self._kept > MOST_LINES:
-                raise ValueError(f"more than {MOST_LINES} lines of one metric")
+                raise ValueError(f"the page has more than {MOST_LINES} lines of one metric")
             self.by_name[parsed.head.name].append(parsed)
 
 
@@ -204,7 +204,7 @@ class LineParser:
             return None  # a summary without recent requests
         gauge = head.name in self._gauges and head.quantile is None
         if not math.isfinite(value) and not gauge:
-            raise ValueError(f"not a finite number: {_shown(line)}")
+            raise ValueError(f"a line has no finite number: {_shown(line)}")
         le = head.le if bound is None else bound.decode("latin-1")
         return Line(head, value, le, off)
 
@@ -263,7 +263,7 @@ def _apart(head_bytes: bytes) -> tuple[bytes, bytes | None]:
 
 def _check_labels(line: bytes) -> None:
     if line.count(b'"') > 2 * LABELS_MAX:
-        raise ValueError(f"more than {LABELS_MAX} labels: {_shown(line)}")
+        raise ValueError(f"a line has more than {LABELS_MAX} labels: {_shown(line)}")
 
 
 def _value(quoted: bytes) -> str:

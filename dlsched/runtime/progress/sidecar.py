@@ -229,7 +229,7 @@ class SidecarReader:
     def _open_directory(self) -> int:
         parts = self._path.parts
         if not self._path.is_absolute() or len(parts) < 2 or ".." in parts:
-            raise Untrusted(f"{self._path}: an absolute path without '..' is wanted")
+            raise Untrusted(f"{self._path}: must be an absolute path without '..'")
         self._check_expected()
         descriptor = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -252,7 +252,7 @@ def _open_component(name: str, directory: int, shown: PurePosixPath) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=directory)
     except FileNotFoundError:
-        raise Untrusted(f"{shown}: no such directory in the container") from None
+        raise Untrusted(f"the container has no directory {shown}") from None
     except NotADirectoryError:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
         raise Untrusted(f"{shown} is {_kind(mode)}, not a directory: not followed") from None
@@ -303,7 +303,7 @@ class _ReadBatch(ReadBudget):
         if not line.strip():
             return
         if not self.lines_left:
-            self.refuse(f"more than {READ_LINES} lines in one read")
+            self.refuse(f"more than {READ_LINES} lines came in one read: the others are not read")
             return
         self.lines_left -= 1
         try:
@@ -390,7 +390,8 @@ class _Followed:
         if facts.st_size < self._offset or not self._has_tail():
             self._offset, self._lines, self._tail = 0, Lines(LINE_BYTES), b""
         if facts.st_size - self._offset > BACKLOG_BYTES:
-            batch.refuse(f"more than {BACKLOG_BYTES >> 10} KiB behind: skipped to the last lines")
+            unread = f"{BACKLOG_BYTES >> 10} KiB"
+            batch.refuse(f"more than {unread} of the file were unread: only its end is read")
             self._offset = facts.st_size - READ_BYTES
             self._lines, self._tail = Lines(LINE_BYTES, amid=True), b""
         chunk = os.pread(self._descriptor, batch.bytes_left, self._offset)
@@ -400,7 +401,7 @@ class _Followed:
         self.behind = self._offset < facts.st_size
         for line in self._lines.cut(chunk):
             if line is None:
-                batch.refuse(f"a line of more than {LINE_BYTES} bytes")
+                batch.refuse(f"a line has more than {LINE_BYTES} bytes, so it is not read")
             else:
                 batch.add(line)
         return True

@@ -41,11 +41,11 @@ def parse_line(line: bytes, received_s: float) -> Report:
     except BadLine:
         raise
     except RecursionError:
-        raise BadLine("nested too deeply") from None
+        raise BadLine("the line's JSON is nested too deeply") from None
     except ValueError as error:
         raise BadLine(f"not JSON: {_shown(error)}") from None
     if not isinstance(decoded, dict):
-        raise BadLine("not a JSON object")
+        raise BadLine("the line is not a JSON object")
     if "v" in decoded and (decoded["v"] != 1 or isinstance(decoded["v"], bool)):
         raise BadLine(f"v: {_shown(decoded['v'])}: this agent reads version 1")
     latency, in_flight, oldest_s = latency_in(decoded)
@@ -81,7 +81,8 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite)
 def _writer(value: object) -> str:
     name = str(value) if _is_number(value) else value
     if not isinstance(name, str) or len(name) > _WRITER_CHARACTERS or not name.isprintable():
-        raise BadLine(f"w: {_shown(value)}: at most {_WRITER_CHARACTERS} printable characters")
+        most = f"at most {_WRITER_CHARACTERS} printable characters"
+        raise BadLine(f"w: {_shown(value)}: must be {most}")
     return name
 
 
@@ -96,13 +97,13 @@ def _sample(line: dict[str, object], received_s: float) -> Sample | None:
         elif name == "diverged" and isinstance(value, dict):
             metrics += [(metric, _not_finite(metric, text)) for metric, text in value.items()]
         elif not _is_note(value):
-            raise BadLine(f"metric {_shown(name)}: {_type_of(value)}, not a number")
+            raise BadLine(f"metric {_shown(name)}: must be a number, not {_type_of(value)}")
     if step is None and not metrics:
         return None
     if step is None and _OTHER_UNITS.issuperset(name for name, _ in metrics):
-        raise BadLine(f"{metrics[0][0]}: a latency is given in seconds, as latency_s or latency")
+        raise BadLine(f"{metrics[0][0]}: give a latency in seconds, as latency_s or latency")
     if len(metrics) > METRICS_PER_LINE:
-        raise BadLine(f"{len(metrics)} metrics, at most {METRICS_PER_LINE}")
+        raise BadLine(f"the line has {len(metrics)} metrics, at most {METRICS_PER_LINE}")
     for name, _ in metrics:
         if not 0 < len(name) <= NAME_CHARACTERS or not name.isprintable():
             raise BadLine(
@@ -144,7 +145,8 @@ def _checkpoint(value: object) -> CheckpointAck:
     path = value.get("path")
     if not isinstance(path, str) or len(path) > PATH_CHARACTERS or not path.isprintable():
         raise BadLine(
-            f"checkpoint.path: {_shown(path)}: at most {PATH_CHARACTERS} printable characters"
+            f"checkpoint.path: {_shown(path)}: must be at most {PATH_CHARACTERS} printable "
+            "characters"
         )
     return CheckpointAck(_count(value.get("step"), "checkpoint.step", LAST_STEP), path)
 
@@ -154,7 +156,7 @@ def _gpu_ratio(value: object) -> float:
         raise BadLine(f"gpu: {_shown(value)}: must be an object with busy_ratio")
     ratio = value.get("busy_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
-        raise BadLine(f"gpu.busy_ratio: {_shown(ratio)}: a number, 0 to 1")
+        raise BadLine(f"gpu.busy_ratio: {_shown(ratio)}: must be a number, 0 to 1")
     return float(ratio)
 
 

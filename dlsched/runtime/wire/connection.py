@@ -20,16 +20,16 @@ TURNS: Final = 3
 UNMEASURED: Final = 4
 NAMES: Final = {HTTP: "http", TLS: "tls", TURNS: "turns"}
 
-PIPELINED = "several requests at a time (pipelining)"
-UPGRADED = "an upgraded connection, such as WebSocket"
+PIPELINED = "connections with several requests at a time (pipelining)"
+UPGRADED = "upgraded connections, such as WebSocket"
 HTTP2 = "HTTP/2"
-HTTP2_IN_TLS = "TLS that may carry HTTP/2"
-SHORT_TLS = "TLS with too few requests a connection"
-STARTTLS = "TLS that begins within a connection"
-TUNNEL = "a tunnel (CONNECT)"
-EARLY = "an upload that is answered early"
-BEFORE = "a connection that began before dlsched watched"
-NO_REQUEST = "data that is not an HTTP/1 request"
+HTTP2_IN_TLS = "TLS connections that may carry HTTP/2"
+SHORT_TLS = "TLS connections with too few requests"
+STARTTLS = "connections that change to TLS"
+TUNNEL = "tunnels (CONNECT)"
+EARLY = "connections with an upload that is answered early"
+BEFORE = "connections that began before dlsched watched"
+NO_REQUEST = "connections that do not begin with an HTTP/1 request"
 
 HEAD_BYTES = 4 << 10
 """Longest head of a request or answer that is put together from several packets. Most programs

@@ -94,9 +94,9 @@ class Child:
                 *lines, self._partial = (self._partial + chunk).split(b"\n")
                 found += len(lines)
                 if found > LINES_MAX:
-                    raise BadLine(f"more than {LINES_MAX} lines at a time")
+                    raise BadLine(f"the process wrote more than {LINES_MAX} lines at a time")
                 if max(map(len, (*lines, self._partial))) > LINE_BYTES_MAX:
-                    raise BadLine(f"a line of more than {LINE_BYTES_MAX} bytes")
+                    raise BadLine(f"the process wrote a line of more than {LINE_BYTES_MAX} bytes")
                 for line in lines:
                     yield _decoded(line)
 
@@ -118,9 +118,9 @@ def _decoded(line: bytes) -> dict[str, Any]:
     try:
         decoded = json.loads(line.decode())
     except (ValueError, RecursionError):
-        raise BadLine("a report that is not JSON") from None
+        raise BadLine("the process wrote a report that is not JSON") from None
     if not isinstance(decoded, dict) or not isinstance(decoded.get("ports"), dict):
-        raise BadLine("a report without ports")
+        raise BadLine("the process wrote a report without ports")
     return decoded
 
 

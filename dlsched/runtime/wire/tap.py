@@ -159,7 +159,7 @@ def _by_interface(
     for (interface, port), theirs in claims.items():
         if len(theirs) > 1:
             found[interface].pop(port, None)
-            why = f"port {port} on {interface} seems to be of two containers"
+            why = f"two containers seem to have port {port} on {interface}: neither is measured"
             problems.update(dict.fromkeys(theirs, why))
     return {interface: ports for interface, ports in found.items() if ports}
 
@@ -270,7 +270,7 @@ class _Pump:
             self._hand_blocks(child, name, self._rings[name])
         for report in child.reports():
             if not self._ticks:
-                raise BadLine("a report that was not asked for")
+                raise BadLine("the process wrote a report that was not asked for")
             self._take(report)
             if is_whole(report):
                 self._ticks.popleft()
@@ -285,7 +285,7 @@ class _Pump:
             self._ticks.append(now_s)
             _hand(child, TICK, TIME.pack(time.time_ns()))
             if now_s - self._heard_s > child.patience_s:
-                raise TimeoutError("the process does not report")
+                raise TimeoutError(f"the process wrote no report for {child.patience_s:g} s")
 
     def _hand_blocks(self, child: Child, interface: str, ring: Ring) -> None:
         """Hand what is ready to the child. Raises OSError."""

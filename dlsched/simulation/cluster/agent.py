@@ -110,7 +110,7 @@ def _job(
     start_s = one.start_up_s + one.start_up_work_core_s
     return replace(
         job_report(view, last.snapshot.now_s, now_s, own.began_step),
-        unmovable=None if movable else "it saves no checkpoints",
+        unmovable=None if movable else "the job saves no checkpoints",
         pause_s=one.checkpoint.save_s + ACK_S + carry_s + start_s + _POLLED_S,
     )
 
@@ -221,7 +221,7 @@ class SimulatedAgent:
         assert own is not None
         training = self.node.loads[order.job]
         if order.job in self.refuses or not isinstance(training, Training):
-            own.phase, own.why = Phase.REFUSED, "it acknowledged no checkpoint in time"
+            own.phase, own.why = Phase.REFUSED, "the job acknowledged no checkpoint in time"
             return
         job = self.node.jobs[order.job]
         own.phase, own.due_s = Phase.SAVING, now_s + job.checkpoint.save_s + ACK_S
@@ -255,7 +255,8 @@ class SimulatedAgent:
         shared = self._is_shared(job)
         kept = self.storage.get(job) if shared else self.fetch(own.source, job, own.epoch)
         if kept is None or own.saved is None or kept.saved.sha256 != own.saved.sha256:
-            own.phase, own.why = Phase.FAILED, f"its checkpoint does not come from {own.source}"
+            own.phase = Phase.FAILED
+            own.why = f"the job's checkpoint does not come from {own.source}"
             return
         own.phase, own.since_s = Phase.RUNNING, now_s
         self._start(job, own, kept)

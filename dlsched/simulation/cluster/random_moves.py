@@ -30,7 +30,7 @@ class RandomParameters:
     """What is drawn, and how often."""
 
     seed: int = 0
-    """Seed of the random choices; a simulation gives its own where none is written."""
+    """Seed of the random choices; where none is written, the simulation's own seed."""
     spread: bool = False
     """Whether jobs are placed as by `spread`; else as by `adaptive`."""
     moves_per_round: float = 0.1

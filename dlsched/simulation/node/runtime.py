@@ -107,7 +107,7 @@ class SimulatedRuntime:
             engine_ok=True,
             containers=tuple(self._fact(one, now_s) for one in present if not one.begun),
             begun=tuple(
-                Begun(one.job.name, "starting", "its container starts", one.spec.digest)
+                Begun(one.job.name, "starting", "the job's container starts", one.spec.digest)
                 for one in present
                 if one.begun
             ),

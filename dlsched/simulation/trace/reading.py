@@ -86,11 +86,11 @@ def _host(loads: Iterable[HostKeys]) -> tuple[HostLoad, ...]:
 def _crossing(source: Document, keys: TraceKeys) -> Iterator[Problem]:
     """Problems between keys that are valid by themselves."""
     if not keys.jobs:
-        yield source.problem(("jobs",), "is empty: a trace has at least one job")
+        yield source.problem(("jobs",), "no job is given: a trace needs at least one")
     indices: dict[str, int] = {}
     for index, job in enumerate(keys.jobs):
         if job.name in indices:
-            what = f"the name is already that of jobs[{indices[job.name]}]"
+            what = f"jobs[{indices[job.name]}] has the same name: give this job another"
             yield source.problem(("jobs", index, "name"), what)
         indices.setdefault(job.name, index)
         late = f"is not before the end of the trace, {keys.duration:g} s"

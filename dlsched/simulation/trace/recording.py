@@ -93,8 +93,9 @@ def trace_of(record: Record, name: str = "recorded") -> Recorded:
         raise NothingRecorded("; ".join([none, *remarks]))
     if frame.duration_s > frame.recorded_s:
         remarks.append(
-            f"the record has {frame.recorded_s:g} s, the trace {frame.duration_s:g} s: a policy may"
-            " be slower for a training that ended; all others leave when the record ends"
+            f"the trace has {frame.duration_s:g} s, the record {frame.recorded_s:g} s: trainings "
+            "that ended get more time, as a policy may be slower; all other jobs leave when the "
+            "record ends"
         )
     node = record.last.node
     trace = Trace(
@@ -121,7 +122,7 @@ def _jobs(
             others = (f"{job.name[: _NAME_MAX - 7]}-{n}" for n in itertools.count(lives[name]))
             name = next(other for other in others if other not in taken)
             taken.add(name)
-            say(f"{name}: {job.name}, which came again or was recreated")
+            say(f"{name}: this is job {job.name}, after it came again or was recreated")
         try:
             found = simulated_job(job, name, frame, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
         except (ArithmeticError, ValueError) as error:
@@ -206,7 +207,7 @@ class Record:
             )
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
         if gaps_s:
-            yield f"{len(gaps_s)} gaps in the record, of {math.fsum(gaps_s):.0f} s in all"
+            yield f"gaps in the record: {len(gaps_s)}, together {math.fsum(gaps_s):.0f} s"
 
     def frame(self) -> Frame:
         """The record's time and node."""
@@ -272,7 +273,7 @@ _START_UP_S, _START_UP_MOST_S = 1.0, 60.0
 _LEAST_WORK_CORE_S = 1e-6
 _FAULTS_MAX = 200
 """Faults of one job at most: a container may crash all day."""
-LEFT_OUT = "left out; its CPU time counts as work of other programs on the host"
+LEFT_OUT = "the job is left out; its CPU time counts as work of other programs on the host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ def simulated_job(
 ) -> SimulatedJob | None:
     """The job under that name; None, with a remark, when its work is unknown."""
     if job.started_s is None or job.last is None:
-        say("never ran: left out")
+        say("the job never ran, so it is left out")
         return None
     target = job.spec.target
     load: TrainingLoad | ServiceLoad | None
@@ -308,7 +309,7 @@ def simulated_job(
     if load is None:
         return None
     if job.ran_before:
-        say("ran already when the record begins: in the trace the job starts then")
+        say("the job ran already when the record begins; in the trace it starts then")
     if job.retargeted:
         say("the target changed during the record: the last one is used for the whole trace")
     arrives_s = frame.at_s(job.first_s)
@@ -364,7 +365,7 @@ def _faults(job: ObservedJob, frame: Frame, say: Callable[[str], None]) -> tuple
     if job.ended_s is not None and not job.finished:
         times_s.append(frame.at_s(job.ended_s))
     if len(times_s) > _FAULTS_MAX:
-        say(f"crashed {len(times_s)} times: the first {_FAULTS_MAX} are kept")
+        say(f"the job crashed {len(times_s)} times; the trace has the first {_FAULTS_MAX} crashes")
         del times_s[_FAULTS_MAX:]
     return tuple(Fault("crash", time_s) for time_s in times_s if time_s < frame.duration_s)
 
@@ -380,7 +381,7 @@ def _training(
     values = job.values.get(metric or "", [])
     fitted = step_work(job.attempts)
     if fitted is None or not values:
-        say(f"reported no steps with {metric or 'a metric'}: {LEFT_OUT}")
+        say(f"the job reported no steps with {metric or 'a metric'}: {LEFT_OUT}")
         return None, 0.0
     work_core_s, start_up_core_s = fitted
     work_core_s = max(_LEAST_WORK_CORE_S, round(work_core_s, 9))
@@ -388,12 +389,12 @@ def _training(
     every = _evaluate_every(values)
     if len(points) < 2:
         points = (points[0], (points[0][0] + every, points[0][1]))
-        say(f"reported {metric} once: its curve stays at that value")
+        say(f"the job reported {metric} once; in the trace it stays at that value")
     most = threads(job.windows)
     if most is None:
-        say("too short to see how many cores the job can use: one is assumed")
+        say("the record is too short to see how many cores the job can use: one is assumed")
     elif not most[1]:
-        say(f"a limit always held the job back: it can use {most[0]:g} cores, or more")
+        say(f"a limit always held the job back: the job can use {most[0]:g} cores, or more")
     cores = 1.0 if most is None else min(4096.0, max(0.01, round(most[0], 3)))
     last = max([points[-1][0], *(step for one in job.attempts for step, _ in one.points)])
     there_s = frame.recorded_s - frame.at_s(job.first_s)
@@ -404,8 +405,8 @@ def _training(
     else:
         steps = max(last + 1, math.ceil(cores * there_s / work_core_s))
         say(
-            f"did not end by itself: after step {last} its curve stays, and its {steps} steps"
-            " are more than its time has room for"
+            f"the job did not end by itself; in the trace its curve is flat after step {last}, and "
+            f"it has {steps} steps, more than it can do in the trace's time"
         )
     rises = target.finish > target.deliver if isinstance(target, AccuracyTarget) else None
     steps = min(STEPS_MAX, max(1, steps))
@@ -456,17 +457,16 @@ def _service(
     if not law.known:
         say(
             f"{law.overhead_s * 1000:.1f} ms of overhead and {law.threads:g} threads are a guess: "
-            "its CPU limits changed too little, or the host was too full, to tell the one from the "
-            "other"
+            "the job's CPU limits changed too little, or the host was too full, to measure the two "
+            "apart"
         )
     if law.clients is not None and law.clients != 1.0:
         say(
-            f"{law.clients:.1f} requests were under way concurrently: they are one client in the "
-            "trace, whose"
-            " requests carry the work of all of them"
+            f"{law.clients:.1f} requests were under way concurrently; in the trace, one client "
+            "sends single requests with the work of all of them"
         )
     if len(law.phases) > SHIFTS_MAX:
-        say(f"the load kept changing: the trace has {len(law.phases)} levels")
+        say(f"the load kept changing: the trace has {len(law.phases)} levels of it")
     first = law.phases[0]
     load = ServiceLoad(
         work_core_s=max(_LEAST_WORK_CORE_S, round(first.work_core_s, 9)),

@@ -95,7 +95,8 @@ class CurveKeys(Keys):
     end: Annotated[float, number(-1e15, 1e15)] | None = None
     scale: Annotated[float, number(0.001, 1e9)] | None = Field(
         None,
-        description="Steps after which 37 % of the way is left (exponential), or half (power).",
+        description="Steps after which 37 % (exponential) or half (power) of the way from start "
+        "to end is left.",
     )
     exponent: Annotated[float, number(0.01, 10)] | None = None
     at: Annotated[int, whole(1, STEPS_MAX)] | None = None
@@ -116,14 +117,16 @@ class CurveKeys(Keys):
                 steps = ", in steps" if key in ("at", "for", "every") else ""
                 raise ValueError(f"the family {self.family} needs {key}{steps}")
         for key in sorted(given - {*needed, *optional}):
-            raise ValueError(f"{key} means nothing to the family {self.family}")
+            raise ValueError(f"the family {self.family} has no key {key}: leave it out")
         if self.start is not None and self.start == self.end:
             raise ValueError(f"start and end are both {self.start:g}: nothing is learnt")
         if self.points is not None and len(self.points) < 2:
-            raise ValueError("a curve has at least two points")
+            raise ValueError("a curve needs at least two points")
         for (before, _), (step, _) in itertools.pairwise(self.points or ()):
             if step <= before:
-                raise ValueError(f"points are in order of their steps: {step} is after {before}")
+                raise ValueError(
+                    f"points must be in the order of their steps: step {step} comes after {before}"
+                )
         return self
 
     @property
@@ -170,7 +173,9 @@ class ServiceKeys(Keys):
     threads: Threads = 1.0
     noise: Annotated[float, number(0, 10)] = 0.2
     arrivals: Annotated[float, number(0.0001, 1e6)] | None = Field(
-        None, description="Requests a second; else each comes when the one before is answered."
+        None,
+        description="Requests a second; where none is given, each request comes when the one "
+        "before is answered.",
     )
 
 
@@ -188,10 +193,10 @@ class FaultKeys(Keys):
     @model_validator(mode="after")
     def _fits_kind(self) -> FaultKeys:
         if (self.factor is not None) != (self.kind == "lying"):
-            need = "needs" if self.kind == "lying" else "has no"
-            raise ValueError(f"a fault of kind {self.kind} {need} factor")
+            need = "needs the key factor" if self.kind == "lying" else "has no key factor"
+            raise ValueError(f"a fault of kind {self.kind} {need}")
         if self.kind == "crash" and self.for_s is not None:
-            raise ValueError("a crash takes no time: leave for out")
+            raise ValueError("a crash has no duration: leave out the key for")
         return self
 
 
@@ -227,20 +232,21 @@ class TraceJobKeys(Keys):
     @model_validator(mode="after")
     def _one_load(self) -> TraceJobKeys:
         if (self.service is None) == (self.training is None):
-            raise ValueError("needs either service or training")
+            raise ValueError("a job needs either service or training")
         if self.leaves is not None and self.leaves <= self.at:
             raise ValueError(f"leaves at {self.leaves:g} s, but comes at {self.at:g} s")
         if self.background and self.target is not None:
             raise ValueError("a background job cannot have a target: leave out one of the two")
         if self.target is not None and (self.target.latency is None) == (self.training is None):
             what = "a latency" if self.training else "a metric"
-            raise ValueError(f"{what} is not what a {self._kind} is asked for")
+            raise ValueError(f"{what} cannot be the target of a {self._kind}")
         if self.training and self.shifts:
             raise ValueError("shifts are for services only")
         curve = self.training.curve if self.training else None
         rises, wanted = curve.rises if curve else None, _wants_more(self.target)
         if rises is not None and wanted is not None and rises != wanted:
-            raise ValueError(f"its curve {'rises' if rises else 'falls'}, its target does not")
+            turn = "rises" if rises else "falls"
+            raise ValueError(f"the training's curve {turn}, but the target's values do not")
         return self
 
     @property
@@ -283,12 +289,12 @@ class TraceKeys(Keys):
     @model_validator(mode="after")
     def _has_a_node(self) -> TraceKeys:
         if (self.node is None) == (not self.nodes):
-            raise ValueError("needs either node or nodes")
+            raise ValueError("a trace needs either node or nodes")
         if self.nodes and self.host:
-            raise ValueError("host is a key of each of its nodes")
+            raise ValueError("with nodes, host is a key of each node, not of the trace")
         names = [one.name for one in self.nodes]
         if len(set(names)) < len(names):
-            raise ValueError("two of its nodes have the same name")
+            raise ValueError("two nodes of the trace have the same name")
         return self
 
 

@@ -65,7 +65,7 @@ def _changed(action: Action) -> str:
     before, after = action.before, action.limits
     parts = [limits_changed("resize", before, after)]
     if action.gives_back:
-        parts.append("all limits as the container's owner set them")
+        parts.append("all limits given back as the container's owner set them")
     elif not action.only_notifies:
         if action.cpu_idle is not action.idle_before:
             parts.append(f"idle class {'on' if action.cpu_idle else 'off'}")

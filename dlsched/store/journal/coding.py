@@ -351,7 +351,8 @@ def _key(key: object) -> str:
         return key
     if type(key) is int:
         return str(key)
-    raise TypeError(f"{type(key).__name__} cannot be a key: only text and whole numbers can")
+    name = type(key).__name__
+    raise TypeError(f"{name} cannot be a key in the journal: only text and whole numbers can")
 
 
 def json_text(value: Plain) -> str:

@@ -196,8 +196,8 @@ def _check(jobs: int, asked: Range) -> None:
     """Raises TooMuch."""
     if jobs * asked.points > VALUES_MAX:
         raise TooMuch(
-            f"{asked.points} steps of {jobs} jobs or more are over {VALUES_MAX} values: ask for a "
-            "longer step, or name jobs"
+            f"{asked.points} steps of at least {jobs} jobs are more than {VALUES_MAX} values: ask "
+            "for a longer step, or for fewer jobs"
         )
 
 

@@ -270,7 +270,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         try:
             return json.loads(found[0]) if found else None
         except ValueError as error:
-            self._note(f"memory of {policy} cannot be read: {error}")
+            self._note(f"the kept memory of the policy {policy} cannot be read: {error}")
             return None
 
     def growth(self, max_bytes: int) -> Growth:

@@ -68,7 +68,9 @@ class OtherVersion(Exception):
 
     def __init__(self, version: int) -> None:
         self.version = version
-        super().__init__(f"has version {version}, this program knows versions up to {VERSION}")
+        super().__init__(
+            f"the journal has version {version}, and this dlsched knows versions up to {VERSION}"
+        )
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:

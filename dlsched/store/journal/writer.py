@@ -122,7 +122,7 @@ class Store:
     def _append(self, report: CycleReport) -> None:
         cycle, now_s = report.snapshot.cycle, report.snapshot.now_s
         if cycle <= self._last_cycle:
-            raise ValueError(f"not after cycle {self._last_cycle}")
+            raise ValueError(f"the cycle does not come after cycle {self._last_cycle}")
         whole = self._encoder is None or now_s - self._whole_at_s >= self._frame_s
         self._encoder = self._encoder or Encoder()
         body = self._encoder.row(report, full=whole)
@@ -315,7 +315,7 @@ class Journal:
             # The open descriptor still accepts rows, but they could never be read.
             self._store.close()
             with self._changed:
-                self._aside = "journal was deleted: a new one begun"
+                self._aside = "the journal was deleted, so a new one was begun"
         if not self._store.is_open and not self._open():
             self._fail(len(batch), None)
             return
@@ -354,9 +354,10 @@ class Journal:
 
     def _move_aside(self, what: str, error: Exception) -> None:
         try:
-            note = f"journal {error}: moved to {set_aside(self._path, what).name}, a new one begun"
+            aside = set_aside(self._path, what).name
+            note = f"the journal was moved to {aside}, and a new one begun: {error}"
         except OSError as refusal:
-            note = f"journal {error}, and cannot be moved aside: {refusal}"
+            note = f"the journal cannot be used ({error}), and cannot be moved aside: {refusal}"
         with self._changed:
             self._aside = note
 
@@ -364,4 +365,4 @@ class Journal:
         with self._changed:
             self.lost_cycles += lost
             if cause is not None:
-                self._failure = f"journal not written: {cause}"
+                self._failure = f"the journal was not written: {cause}"

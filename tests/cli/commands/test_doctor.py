@@ -197,14 +197,17 @@ def test_on_a_real_engine(
 def test_a_host_without_gpus(program: Program) -> None:
     if Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this host has an NVIDIA driver")
-    assert findings(program)["gpu"] == ("ok", "none: no NVIDIA driver on this host ")
+    assert findings(program)["gpu"] == ("ok", "no GPU: this host has no NVIDIA driver ")
 
 
 def test_gpus_are_told_also_without_an_engine(program: Program, nvml: Stub) -> None:
     nvml.show(Scenario((Gpu("GPU-a"), Gpu("GPU-b", minor=1)), (Failure("*", 15, "GPU-b"),)))
     told = json.loads(program("doctor", "-o", "json").stdout)
     lines = [one["line"] for one in told if one["what"] == "gpu"]
-    assert any(line.startswith("driver 550.54.15; reading its GPUs takes") for line in lines)
-    assert any(line.startswith("GPU 1: fell off the bus") for line in lines)
+    assert any(
+        line.startswith("NVIDIA driver 550.54.15; reading the state of its GPUs takes")
+        for line in lines
+    )
+    assert any(line.startswith("GPU 1: the GPU fell off the bus") for line in lines)
     assert any("NVIDIA A100-SXM4-40GB, 40 GiB, GPU-a" in line for line in lines)
     assert any("MPS does not run" in line for line in lines)

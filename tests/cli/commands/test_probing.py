@@ -86,10 +86,10 @@ CLOSED = Probed(
     "lmsysorg/sglang",
     None,
     "sglang",
-    unread="port 30000: answers with status 404; start it with --enable-metrics",
+    unread="port 30000: the page is answered with HTTP status 404; start it with --enable-metrics",
     ports=(ProbedPort(30000, ("::",)),),
 )
-OURS = Probed("ours", "5" * 64, "x", "adopted by its labels", cpu_cores=None)
+OURS = Probed("ours", "5" * 64, "x", "the container's labels already adopt it", cpu_cores=None)
 
 
 @pytest.fixture

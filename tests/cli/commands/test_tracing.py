@@ -117,7 +117,7 @@ def test_record_takes_the_cycles_asked_for(program: Program, journal: Path) -> N
     assert result.exit_code == 0, result.stderr
     trace = parse_trace(result.stdout, "stdout")
     assert 50.0 <= trace.duration_s <= 62.0
-    assert "inference-0: ran already when the record begins" in result.stderr
+    assert "inference-0: the job ran already when the record begins" in result.stderr
 
 
 @pytest.mark.timed

@@ -117,7 +117,7 @@ def test_a_whole_cluster_is_well(host: Host, authority: Authority) -> None:
     lines = {one.what: one.line for one in found}
     assert lines["swarm"] == "active; this host is a manager, node node1"
     assert lines["managers"] == "3 managers: the cluster goes on without 1 of them"
-    assert lines["tls"] == "the certificate names node1"
+    assert lines["tls"] == "the certificate is valid and is for this node, node1"
     assert "a restart of the engine ends this host's containers" in lines["restart"]
     assert lines["status"].startswith("the controller leads; ")
     nodes = [one.line for one in found if one.what == "node"]
@@ -248,7 +248,7 @@ def test_an_operators_certificate_must_name_this_node_and_make_a_manager(
     host: Host, authority: Authority
 ) -> None:
     host.certificates = authority.files("node2")
-    assert host.one("tls")[1].startswith("the certificate names node2, and this node of the swarm")
+    assert host.one("tls")[1].startswith("the certificate is for node node2, but this node is")
     host.certificates = authority.node("node1", WORKER, as_name="worker")
     assert "is not a manager's" in host.one("tls")[1]
     host.certificates = authority.node("node1", MANAGER, days=1, as_name="short")

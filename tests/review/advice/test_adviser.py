@@ -131,7 +131,7 @@ def test_needs_that_do_not_fit_together_name_the_dearest() -> None:
     found = named(advised(trace))
     assert found["cheap"].need.out_of_reach is None
     why = found["dear"].need.out_of_reach
-    assert "and all 2 together" in why
+    assert "and all 2 jobs need" in why
     # What cannot be met gets what the other leaves, and takes nothing from it.
     assert (found["dear"].min_cores, found["dear"].max_cores) == (None, None)
     weights = {name: one.cpu_shares for name, one in found.items()}
@@ -158,7 +158,10 @@ def test_a_training_with_a_deadline_needs_its_work_in_that_time() -> None:
     assert 0.75 <= one.min_cores <= 1.0
     early = replace(target, deadline_s=20.0)
     (one,) = advised(day(job("train", load, early))).jobs
-    assert "with all that it can use (3 cores), not 20 s" in one.need.out_of_reach
+    assert (
+        "with all cores that the job can use (3 cores); the deadline is 20 s"
+        in one.need.out_of_reach
+    )
 
 
 def test_a_curve_that_levels_off_below_is_out_of_reach() -> None:
@@ -201,7 +204,7 @@ def test_a_weight_holds_batch_jobs_back_as_a_limit_would() -> None:
     found = named(advice)
     one, batch = found["s"], found["batch-0"]
     assert (batch.min_cores, batch.max_cores) == (None, None)
-    assert "no target: no limit; the CPU weight gives it" in batch.why
+    assert "no target: no limit; the CPU weight gives the job" in batch.why
     # All was measured on a full node.
     assert one.why.startswith("probably meets the target; the node was full all the time")
     policy = _Weights(
@@ -258,7 +261,7 @@ def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_its
     some = replace(day(*jobs), host=(HostLoad(0.0, 300.0, 2.0, 262_144),))
     advice = advised(some)
     assert advice.room_cores == pytest.approx(2.0, abs=0.1)
-    assert any("other work on the host used 2 cores" in one for one in advice.remarks)
+    assert any("other work on the host used at least 2 cores half" in one for one in advice.remarks)
     assert named(advice)["one"].need.out_of_reach is None
     most = replace(some, host=(HostLoad(0.0, 300.0, 3.5, 262_144),))
     found = named(advised(most))["one"]
@@ -329,7 +332,7 @@ def test_needs_that_do_not_fit_put_nothing_out_of_reach_that_was_met() -> None:
         assert one.why.startswith("target met so far with no limit; ")
     given = [one.min_cores for one in rows if one.min_cores is not None]
     assert sum(given) <= 4.0
-    assert any("the larger limit does not fit beside the other jobs" in one.why for one in rows)
+    assert any("the larger does not fit beside the other jobs" in one.why for one in rows)
     assert any(one.why.startswith("probably meets the target; ") for one in rows)
 
 
@@ -341,7 +344,7 @@ def test_what_has_no_target_comes_after_all_that_have_one_and_misses_none() -> N
     for name in "ab":
         one = found[name]
         assert (one.need.out_of_reach, one.min_cores, one.max_cores) == (None, None, None)
-        assert one.why.startswith("no target: no limit; the CPU weight gives it ")
+        assert one.why.startswith("no target: no limit; the CPU weight gives the job ")
 
 
 def test_a_few_requests_are_told() -> None:

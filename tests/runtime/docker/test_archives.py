@@ -127,7 +127,7 @@ HOSTILE = {
     "absolute": (entry("/ckpt/x"), "absolute"),
     "upwards": (entry("ckpt/../x"), "leads upwards"),
     "upwards first": (entry("../x"), "leads upwards"),
-    "beside": (entry("other"), "is not below 'ckpt'"),
+    "beside": (entry("other"), "is outside the archive's folder, 'ckpt'"),
     "the top twice": (entry("ckpt/.", tarfile.DIRTYPE), "in the archive twice"),
     "the top as a link": (entry("ckpt", tarfile.SYMTYPE, linkname="/"), "in the archive twice"),
     "no folder": (entry("ckpt/sub/x"), "before its folder"),
@@ -174,7 +174,7 @@ def test_nothing_lies_behind_a_link() -> None:
     "first", [entry("ckpt"), entry("ckpt", tarfile.SYMTYPE, linkname="x"), entry("a/b")]
 )
 def test_a_folder_comes_first(first: Any) -> None:
-    assert "comes first, where one folder should" in refused(first)
+    assert "must begin with a folder" in refused(first)
 
 
 def test_a_sparse_file_of_gnu() -> None:

@@ -87,7 +87,7 @@ def test_no_more_is_removed_than_what_is_there_and_ours(world: FakeWorld) -> Non
         (gone, ("done", "there is no such container")),
         (
             replace(gone, job=theirs.job, container_id=theirs.container_id),
-            ("failed", "adopted: dlsched may not end the container"),
+            ("failed", "the container is adopted, so dlsched may not end it"),
         ),
     ):
         told = world.runtime.apply(action, world.now_s())

@@ -315,8 +315,8 @@ def test_without_a_socket_docker_is_to_be_installed_or_started(tmp_path: Path) -
 
 def test_where_nobody_listens_it_is_to_be_started(path: Path) -> None:
     assert out_of_reach(f"unix://{path}") is None
-    assert remedy(f"unix://{path}").startswith("start it (systemctl start docker)")
-    assert remedy("tcp://10.0.0.1:2375").startswith("start it ")
+    assert remedy(f"unix://{path}").startswith("start Docker (systemctl start docker)")
+    assert remedy("tcp://10.0.0.1:2375").startswith("start Docker ")
 
 
 def barred(path: Path, gid: int, mode: int, monkeypatch: pytest.MonkeyPatch) -> str:

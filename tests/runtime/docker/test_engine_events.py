@@ -77,5 +77,5 @@ def test_each_loss_and_return_of_the_engine_wakes(monkeypatch: pytest.MonkeyPatc
     listened(
         engine, Events(instance_of(engine), lambda _: None, wakes.append, lambda: losses.append(1))
     )
-    ended, back = "the Docker Engine's events ended", "the Docker Engine answers again"
+    ended, back = "the Docker Engine sends no more events", "the Docker Engine answers again"
     assert (wakes, len(losses)) == ([ended, back, ended, back], 2)

@@ -239,7 +239,7 @@ def test_what_its_log_says_is_in_the_fact_until_a_new_start(begin: Begin) -> Non
         so=lambda fact: fact.bad_lines,
     )
     assert fact.log == LogFact(lines=2, example="'hello'")
-    assert fact.refused == "a line of more than 4096 bytes"
+    assert fact.refused == "a line of the log has more than 4096 bytes, so it is not read"
     assert watch.fact(2.0, None)[0] is watch.fact(3.0, None)[0], "nothing new"
     again = replace(described(LOSS), started_at="2026-01-01T00:00:00Z")
     watch.take(again, 4.0)
@@ -660,7 +660,7 @@ def test_a_proxy_in_the_hosts_network_is_asked_where_it_listens_itself(
         (5, True, True, "10.0.0.5"),
         (5, False, True, NO_ADDRESS),  # the owner runs again, in a network of its own
         (0, True, True, NO_ADDRESS),
-        (5, True, False, "the socket that listens there is not the container's"),
+        (5, True, False, "another program listens on that port"),
     ],
 )
 def test_in_anothers_network_its_address_is_asked_for_own_sockets(
@@ -668,7 +668,7 @@ def test_in_anothers_network_its_address_is_asked_for_own_sockets(
 ) -> None:
     def require_own(*_: object) -> None:
         if not own:
-            raise Unanswered("the socket that listens there is not the container's")
+            raise Unanswered("another program listens on that port")
 
     monkeypatch.setattr(reading, "require_own", require_own)
     monkeypatch.setattr(

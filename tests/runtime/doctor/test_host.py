@@ -49,7 +49,7 @@ def test_burst(tmp_path: Path, v2: bool) -> None:
 def test_the_idle_class(tmp_path: Path, v2: bool) -> None:
     proc = host(tmp_path, v2=v2, burst=True)
     without = {one.what: one for one in kernel(proc)}["idle"]
-    assert (without.state, without.remedy) == ("warn", "Linux 5.15 or later")
+    assert (without.state, without.remedy) == ("warn", "use Linux 5.15 or later")
     (tmp_path / "cgroup" / "system.slice" / "cpu.idle").write_text("0\n")
     assert {one.what: one for one in kernel(proc)}["idle"].state == "ok"
 
@@ -100,10 +100,10 @@ def test_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     assert descriptors(64) == Finding(
-        "files", "ok", "4096 files may be open; 64 jobs need up to 1536"
+        "files", "ok", "dlsched may open 4096 files; 64 jobs need up to 1536"
     )
     few = descriptors(1000)
-    remedy = "raise that limit (LimitNOFILE=20256), or lower max_jobs"
+    remedy = "raise the limit of open files (LimitNOFILE=20256), or lower max_jobs"
     assert (few.state, few.remedy) == ("warn", remedy)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
     assert descriptors(10_000).state == "ok"
@@ -163,7 +163,8 @@ def test_capacity_says_what_bounds_it(tmp_path: Path, monkeypatch: pytest.Monkey
     outside = found(outside_s=12.34)
     assert outside.state == "warn"
     assert outside.line.startswith(
-        "capacity unknown: throttled from outside, for 12.3 s since boot; 4 cores; 3.6 for ceilings"
+        "capacity unknown: the host was throttled from outside for 12.3 s since boot; 4 cores; 3.6 "
+        "for ceilings"
     )
     assert found(outside_s=0.0).state == "ok"
 

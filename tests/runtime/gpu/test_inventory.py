@@ -288,7 +288,7 @@ def test_instances_of_a_lost_gpu_stay_with_its_trouble(nvml: Stub, seeing: Seein
     divided = (Gpu("GPU-a", instances=(Instance("MIG-x", 7), Instance("MIG-y", 8))), TWO[1])
     inventory = seeing(*divided)
     nvml.show(Scenario(divided, (Failure("*", GPU_IS_LOST, "GPU-a"),)))
-    lost = "fell off the bus (GPU is lost)"
+    lost = "the GPU fell off the bus (GPU is lost)"
     assert troubles(inventory.poll(1.0)) == {"MIG-x": lost, "MIG-y": lost, "GPU-b": None}
 
 
@@ -367,7 +367,7 @@ def test_a_gpu_that_falls_off_the_bus_stays_with_its_trouble_and_nothing_else_ch
     for now_s in (1.0, 2.0):
         look = inventory.poll(now_s)
         lost = {"memory_used_bytes": None, "busy_ratio": None, "processes": ()}
-        lost["trouble"] = "fell off the bus (GPU is lost)"
+        lost["trouble"] = "the GPU fell off the bus (GPU is lost)"
         assert look.devices == (replace(before.devices[0], **lost), before.devices[1])
         assert look.problem is None
     nvml.show(Scenario(TWO))
@@ -378,7 +378,7 @@ def test_a_gpu_that_was_lost_before_the_agent_began_is_told(nvml: Stub, make: Ma
     nvml.show(Scenario(TWO, (Failure("*", GPU_IS_LOST, "GPU-a"),)))
     look = make().poll(0.0)
     assert troubles(look) == {"GPU-b": None}
-    assert str(look.problem).startswith("GPU 0: fell off the bus")
+    assert str(look.problem).startswith("GPU 0: the GPU fell off the bus")
 
 
 def test_a_gpu_no_longer_listed_stays_with_its_trouble(nvml: Stub, seeing: Seeing) -> None:

@@ -42,8 +42,8 @@ def test_the_library_is_found_where_there_is_one(nvml: Stub) -> None:
 @pytest.mark.parametrize(
     ("code", "words", "cure"),
     [
-        (typed.GPU_IS_LOST, "fell off the bus (GPU is lost)", "look for Xid"),
-        (typed.RESET_REQUIRED, "needs a reset", "run `nvidia-smi --gpu-reset`"),
+        (typed.GPU_IS_LOST, "the GPU fell off the bus (GPU is lost)", "look for Xid"),
+        (typed.RESET_REQUIRED, "the GPU needs a reset", "run `nvidia-smi --gpu-reset`"),
         (999, "Unknown Error (NVML code 999)", ""),
         (4242, "NVML Error with code 4242 (NVML code 4242)", ""),
     ],

@@ -347,7 +347,7 @@ def test_a_sidecar_without_the_metric_names_what_it_has(names: tuple[str, ...], 
     ],
 )
 def test_a_metric_of_another_type_is_a_bad_line(line: str) -> None:
-    with pytest.raises(BadLine, match=r"^metric 'acc': .*, not a number$"):
+    with pytest.raises(BadLine, match=r"^metric 'acc': must be a number, not .*$"):
         parse_line(line.encode(), 0.0)
 
 
@@ -556,27 +556,27 @@ def two(body: str) -> list[str]:
     [
         pytest.param(
             two('m_count{a="1"} @\nm_sum{a="1"} @\nm_count{a="1"} @\nm_sum{a="1"} @\n'),
-            "m_sum: one of its series is there twice",
+            "m_sum: one of the metric's series is on the page twice",
             id="pages of two workers one after the other",
         ),
         pytest.param(
             two('m_bucket{le="1"} @\nm_bucket{le="1.0"} @\nm_count @\nm_sum @\n'),
-            "m_bucket: one of its series is there twice",
+            "m_bucket: one of the metric's series is on the page twice",
             id="one bound in two spellings",
         ),
         pytest.param(
             ["m_count 5\nm_sum 3\n", "m_count 20\n"],
-            "m_count: a count without a sum",
+            "m_count: the page has a count without a sum",
             id="a sum that went",
         ),
         pytest.param(
             ['m_count{a="1"} 5\nm_sum{a="1"} 3\n', 'm_count{a="1"} 9\nm_sum{a="1"} 4\nm_sum 1\n'],
-            "m_count: a sum without a count",
+            "m_count: the page has a sum without a count",
             id="a sum alone",
         ),
         pytest.param(
             two('m_bucket{le="1"} @\nm_bucket{le="+Inf"} @\nm_count @0\nm_sum @\n'),
-            "m_count: its count is not the sum of its buckets",
+            "m_count: the count is not the sum of the histogram's buckets",
             id="a count of other requests than the buckets",
         ),
         pytest.param(
@@ -584,11 +584,13 @@ def two(body: str) -> list[str]:
         ),
         pytest.param(two("m_count @\nm_sum 1,5\n"), "not a sample: 'm_sum 1,5'", id="a comma"),
         pytest.param(
-            two("m_count @\nm_sum NaN\n"), "not a finite number: 'm_sum NaN'", id="a sum of nothing"
+            two("m_count @\nm_sum NaN\n"),
+            "a line has no finite number: 'm_sum NaN'",
+            id="a sum of nothing",
         ),
         pytest.param(
             ["".join(f'm_count{{k="{k}"}} 1\nm_sum{{k="{k}"}} 1\n' for k in range(9000))],
-            "more than 16384 lines of one metric",
+            "the page has more than 16384 lines of one metric",
             id="nine thousand keys",
         ),
     ],
@@ -596,7 +598,7 @@ def two(body: str) -> list[str]:
 def test_a_page_that_is_not_whole_gives_no_number(pages: list[str], why: str) -> None:
     found = read(pages, target=MEAN, port="1", name="m")
     assert (found.latency, found.refused) == (None, why)
-    assert found.problem == f"{why}: none of the numbers is read: choose series by `where`"
+    assert found.problem == f"{why}: none of the metric's numbers is read: choose series by `where`"
 
 
 @pytest.mark.parametrize(

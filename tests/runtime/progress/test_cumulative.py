@@ -33,7 +33,7 @@ def test_restarted_server_counts_from_zero() -> None:
 
 def test_other_bounds_cannot_be_compared() -> None:
     before = Cumulative(10, 1.0, {0.1: 10, INF: 10})
-    with pytest.raises(ValueError, match="the bounds of its buckets changed"):
+    with pytest.raises(ValueError, match="the bounds of the histogram's buckets changed"):
         Cumulative(12, 1.2, {0.5: 12, INF: 12}).since(before)
 
 

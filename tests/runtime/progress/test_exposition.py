@@ -100,7 +100,7 @@ def test_a_gauge_is_told_when_it_changes() -> None:
 
 def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
     told = taken('loss{split="a"} 1\nloss{split="b"} 2\n', name="loss")
-    assert (told.value, told.problem) == (None, "2 series of that metric, must be one")
+    assert (told.value, told.problem) == (None, "the metric has 2 series that differ, must be one")
 
 
 @pytest.mark.parametrize(("first", "second"), [("0", "-0.0"), ("0.5", "0.5")])
@@ -156,7 +156,10 @@ def test_a_line_that_cannot_be_read_refuses_its_page(line: str) -> None:
     told = reader.take(page)
     assert (told.latency, told.bad_lines) == (None, 1)
     assert told.refused is not None and told.refused.isprintable()
-    assert told.problem == f"{told.refused}: none of the numbers is read: choose series by `where`"
+    assert (
+        told.problem
+        == f"{told.refused}: none of the metric's numbers is read: choose series by `where`"
+    )
     after = reader.take(whole.encode())
     assert after.latency is not None and after.latency.count == 2, "nothing is lost"
 
@@ -326,7 +329,9 @@ def test_series_are_chosen_by_their_labels() -> None:
 def test_a_filter_that_nothing_passes_is_said_with_what_there_is() -> None:
     page = histogram("vllm:e2e_request_latency_seconds", 'model_name="llama"', 4, 4.0)
     told = preset("vllm", page, where={"model_name": "lama"})
-    assert told.problem.endswith("has model_name: lama; there are llama") and told.latency is None
+    assert (
+        told.problem.endswith("has model_name: lama; the page has llama") and told.latency is None
+    )
 
 
 def test_several_models_are_never_read_as_one() -> None:
@@ -353,14 +358,17 @@ def test_a_unit_that_cannot_be_is_said() -> None:
     name = ":tensorflow:serving:request_latency"
     page = histogram(name, 'a="b"', 10, 5e5).encode()
     told = Pages((Metric(name=name),), from_end=True).take(page)
-    why = "the mean latency would be 13.9 h: give its unit (s, ms or us)"
+    why = "the mean latency would be 13.9 h: give the metric's `unit` (s, ms or us)"
     assert (told.latency, told.problem) == (None, f"{name}: {why}")
 
 
 def test_one_number_is_no_latency() -> None:
     target = LatencyTarget(0.1)
     told = Pages((Metric(name="m"),), from_end=True, target=target).take(b"m 9136028\n")
-    assert told.problem == "m is one number, not a histogram, summary or ratio of latencies"
+    assert (
+        told.problem
+        == "m is one number, not a histogram, summary or ratio of latencies: name another metric"
+    )
 
 
 def test_a_page_in_pieces_is_the_same_page() -> None:
@@ -405,7 +413,7 @@ def test_pages_of_lines_with_hundreds_of_labels_take_little_memory_and_time() ->
     finally:
         tracemalloc.stop()
     assert told.bad_lines == 1
-    assert told.refused.startswith(f"more than {LABELS_MAX} labels: 'hostile_count")
+    assert told.refused.startswith(f"a line has more than {LABELS_MAX} labels: 'hostile_count")
     assert kept < 8 << 20
 
 

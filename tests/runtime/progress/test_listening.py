@@ -20,7 +20,7 @@ from dlsched.runtime.progress.listening import (
 )
 
 CONTAINER = "c" * 64
-NOT_ITS = "the socket that listens there is not the container's"
+NOT_ITS = "a program outside the container listens on"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_port_that_two_programs_share_is_not_asked(
 def test_a_port_without_a_listener_is_said(server: socket.socket, group: Path) -> None:
     port = port_of(server)
     server.close()
-    with pytest.raises(Unanswered, match="nothing listens"):
+    with pytest.raises(Unanswered, match="nothing in the container's network listens"):
         loopback_of(os.getpid(), CONTAINER, port)
 
 
@@ -112,7 +112,7 @@ def test_a_table_that_is_none_names_no_socket(group: Path, tmp_path: Path, table
         (tmp_path / name / "ns" / "net").symlink_to("net:[1]")
     (tmp_path / "7" / "net").mkdir()
     (tmp_path / "7" / "net" / "tcp").write_text(table)
-    with pytest.raises(Unanswered, match="nothing listens"):
+    with pytest.raises(Unanswered, match="nothing in the container's network listens"):
         loopback_of(7, CONTAINER, 80, tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_a_socket_on_another_address_is_not_the_one_asked(
 ) -> None:
     (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
     require_own(os.getpid(), CONTAINER, "127.0.0.1", port_of(server))
-    with pytest.raises(Unanswered, match=r"nothing listens on 10\.0\.0\.2"):
+    with pytest.raises(Unanswered, match=r"network listens on 10\.0\.0\.2"):
         require_own(os.getpid(), CONTAINER, "10.0.0.2", port_of(server))
 
 

@@ -92,7 +92,7 @@ def test_training_lines_are_samples(log: FakeLog, follow: Follow) -> None:
         (b"took 1e300 ms", "latency_ms: not a latency"),
         (b"took " + b"1" * 40 + b" ms", "latency_ms: '11111"),
         (b"took \x1b[31m ms", r"latency_ms: '\x1b[31m': not a finite number"),
-        (b"x" * 5000, "a line of more than 4096 bytes"),
+        (b"x" * 5000, "a line of the log has more than 4096 bytes, so it is not read"),
     ],
 )
 def test_what_makes_no_sense_is_a_bad_line(
@@ -162,7 +162,9 @@ def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog, follow: Fol
     sketches = [report.latency for one in seen for report in one.reports if report.latency]
     assert {one.count for one in sketches} == {READ_LINES}
     refused = next(one.refused for one in seen if one.refused)
-    assert refused == "more than 64 KiB or 512 lines in one cycle: the rest is not read"
+    assert refused == (
+        "the log grew by more than 64 KiB or 512 lines in one cycle: the rest is not read"
+    )
 
 
 def test_what_was_printed_before_is_history_up_to_its_bound_and_never_bad(

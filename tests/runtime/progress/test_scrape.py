@@ -182,8 +182,8 @@ def hundred_continues(connection: socket.socket) -> None:
 
 
 GZIPPED = gzip.compress(b"m_count 1\n" * 10**6)
-TOO_LONG = f"more than {PAGE_BYTES >> 10} KiB"
-TOO_SLOW = f"no complete answer within {ANSWER_S:g} s"
+TOO_LONG = f"the answer has more than {PAGE_BYTES >> 10} KiB"
+TOO_SLOW = f"the page was not received whole within {ANSWER_S:g} s"
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,19 @@ TOO_SLOW = f"no complete answer within {ANSWER_S:g} s"
         (drip(b"HTTP"), TOO_SLOW),
         (silence, TOO_SLOW),
         (flood, TOO_LONG),
-        (hundred_continues, "more than 256 KiB: not read"),
-        (answer(b"", "302 Found", "Location: http://127.0.0.1:1/"), "answers with status 302"),
-        (answer(b"", "500 No"), "answers with status 500"),
-        (answer(GZIPPED, "200 OK", "Content-Encoding: gzip"), "answers in encoding 'gzip'"),
-        (answer(b"m_count", "200 OK", "Content-Encoding: \x1b[31m,gzip"), "answers in encoding "),
+        (hundred_continues, "the answer has more than 256 KiB, so it is not read"),
+        (
+            answer(b"", "302 Found", "Location: http://127.0.0.1:1/"),
+            "the page is answered with HTTP status 302",
+        ),
+        (answer(b"", "500 No"), "the page is answered with HTTP status 500"),
+        (answer(GZIPPED, "200 OK", "Content-Encoding: gzip"), "the page has the encoding 'gzip'"),
+        (
+            answer(b"m_count", "200 OK", "Content-Encoding: \x1b[31m,gzip"),
+            "the page has the encoding ",
+        ),
         (lambda connection: connection.sendall(b"SSH-2.0-x\r\n"), "not HTTP: "),
-        (lambda connection: None, "the connection broke"),
+        (lambda connection: None, "the connection to the page broke"),
         (answer(b"m", "200 OK", "X: " + "x" * 70_000), "not HTTP: "),
         (answer(b"m", "200 OK", *[f"X{n}: x" for n in range(200)]), "not HTTP: "),
         (
@@ -211,7 +217,7 @@ TOO_SLOW = f"no complete answer within {ANSWER_S:g} s"
         (lambda one: one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nm"), "not HTTP: "),
         (
             lambda one: one.sendall(b"HTTP/1.0 200 OK\r\n\r\nm_sum 1\nm_count 12"),
-            "the page ends within a line, and has no Content-Length",
+            "the page ends within a line and has no Content-Length",
         ),
         (answer(b"\xff\xfe\x00m_count 1"), "the page has no metric m"),
     ],

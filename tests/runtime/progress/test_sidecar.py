@@ -311,14 +311,14 @@ def test_no_component_of_the_path_may_be_a_symbolic_link(
     "path", ["metrics.jsonl", "/run/../etc/metrics.jsonl", "/", "run/dlsched/out/metrics.jsonl"]
 )
 def test_a_path_that_leads_out_is_not_walked(open_reader: Open, path: str) -> None:
-    assert "is wanted" in open_reader(container_path=path).read(0.0).problem
+    assert "must be an absolute path" in open_reader(container_path=path).read(0.0).problem
 
 
 def test_a_missing_directory_is_reported_and_looked_for_again(
     reader: SidecarReader, out: Path
 ) -> None:
     out.rename(out.with_name("later"))
-    assert reader.read(0.0).problem == "/run/dlsched/out: no such directory in the container"
+    assert reader.read(0.0).problem == "the container has no directory /run/dlsched/out"
     out.with_name("later").rename(out)
     append(out / "metrics.jsonl", '{"step": 1}')
     assert steps(reader) == [1]
@@ -351,7 +351,7 @@ def test_gigabytes_cost_one_read(reader: SidecarReader, metrics: Path) -> None:
     reading = reader.read(1.0)
     assert [report.sample and report.sample.step for report in reading.reports] == [2]
     assert reading.bad_lines == 1
-    assert reading.refused == "more than 1024 KiB behind: skipped to the last lines"
+    assert reading.refused == "more than 1024 KiB of the file were unread: only its end is read"
 
 
 def test_a_line_without_end_is_counted_once_and_not_kept(
@@ -396,7 +396,9 @@ def test_very_many_lines_cost_no_more_than_many(reader: SidecarReader, metrics: 
     reading = reader.read(0.0)
     assert len(reading.reports) == READ_LINES
     assert reading.bad_lines == 10_000 - READ_LINES
-    assert reading.refused == f"more than {READ_LINES} lines in one read"
+    assert (
+        reading.refused == f"more than {READ_LINES} lines came in one read: the others are not read"
+    )
 
 
 def test_one_evaluation_of_three_writers_without_a_step_counts_once(

@@ -97,13 +97,13 @@ def test_a_training_line_is_a_sample_with_every_number_in_it() -> None:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ("0.9", "the text '0.9', not a number"),
-        ("9" * 99, f"the text '{'9' * 39}..., not a number"),
-        ("87,5 %", "the text '87,5 %', not a number"),
-        ([0.9], "a list, not a number"),
-        ({"mean": 0.9}, "an object, not a number"),
-        (True, "true, not a number"),
-        (None, "null, not a number"),
+        ("0.9", "must be a number, not the text '0.9'"),
+        ("9" * 99, f"must be a number, not the text '{'9' * 39}..."),
+        ("87,5 %", "must be a number, not the text '87,5 %'"),
+        ([0.9], "must be a number, not a list"),
+        ({"mean": 0.9}, "must be a number, not an object"),
+        (True, "must be a number, not true"),
+        (None, "must be a number, not null"),
     ],
 )
 def test_a_metric_that_is_no_number_names_key_and_type(value: object, what: str) -> None:
@@ -127,7 +127,7 @@ def test_the_simple_form_is_a_sketch_too() -> None:
 
 
 def test_a_latency_in_another_unit_is_refused_unless_a_training_reports_it() -> None:
-    why = "latency_ms: a latency is given in seconds, as latency_s or latency"
+    why = "latency_ms: give a latency in seconds, as latency_s or latency"
     assert refusal({"t": 1.0, "latency_ms": 143}) == why
     sample = read({"accuracy": 0.9, "latency_ms": 143}).sample
     assert sample is not None and dict(sample.metrics) == {"accuracy": 0.9, "latency_ms": 143.0}
@@ -237,12 +237,12 @@ def test_the_part_of_the_gpus_time_is_told_beside_the_rest(ratio: float) -> None
     [
         (0.5, "gpu: 0.5: must be an object with busy_ratio"),
         (None, "gpu: None: must be an object with busy_ratio"),
-        ({}, "gpu.busy_ratio: None: a number, 0 to 1"),
-        ({"busy_ratio": 1.01}, "gpu.busy_ratio: 1.01: a number, 0 to 1"),
-        ({"busy_ratio": -0.01}, "gpu.busy_ratio: -0.01: a number, 0 to 1"),
-        ({"busy_ratio": True}, "gpu.busy_ratio: True: a number, 0 to 1"),
-        ({"busy_ratio": "0.5"}, "gpu.busy_ratio: '0.5': a number, 0 to 1"),
-        ({"busy_ratio": math.nan}, "gpu.busy_ratio: nan: a number, 0 to 1"),
+        ({}, "gpu.busy_ratio: None: must be a number, 0 to 1"),
+        ({"busy_ratio": 1.01}, "gpu.busy_ratio: 1.01: must be a number, 0 to 1"),
+        ({"busy_ratio": -0.01}, "gpu.busy_ratio: -0.01: must be a number, 0 to 1"),
+        ({"busy_ratio": True}, "gpu.busy_ratio: True: must be a number, 0 to 1"),
+        ({"busy_ratio": "0.5"}, "gpu.busy_ratio: '0.5': must be a number, 0 to 1"),
+        ({"busy_ratio": math.nan}, "gpu.busy_ratio: nan: must be a number, 0 to 1"),
     ],
 )
 def test_what_is_no_part_of_a_gpus_time_is_a_bad_line(gpu: object, why: str) -> None:

@@ -195,13 +195,21 @@ def test_a_port_of_two_containers_leaves_their_other_ports(networks: dict[str, A
     one, other = (Watched(scene.tap.forget, pid, "c", (), "") for pid in (1, 1))
     networks["1"] = [80]
     scene.pump._discover((one, other), 0.0)
-    assert one.problem == other.problem == "port 80 on veth1 seems to be of two containers"
+    assert (
+        one.problem
+        == other.problem
+        == "two containers seem to have port 80 on veth1: neither is measured"
+    )
     other.ports = (81,)
     other.network = one.network = None
     networks["1"] = [80, 81]
     scene.pump._discover((one, other), 5.0)
     assert (one.problem, other.partial) == (None, None)
-    assert one.partial == other.problem == "port 81 on veth1 seems to be of two containers"
+    assert (
+        one.partial
+        == other.problem
+        == "two containers seem to have port 81 on veth1: neither is measured"
+    )
 
 
 def test_a_larger_ring_opens_before_the_other_closes() -> None:
@@ -442,7 +450,7 @@ def test_a_child_may_take_longer_to_begin_than_later() -> None:
     scene.pump._carry([], 100.0 + START_S)
     scene.child.said = []
     scene.pump._carry([], 100.0 + START_S + ANSWER_S)
-    with pytest.raises(TimeoutError, match="the process does not report"):
+    with pytest.raises(TimeoutError, match="the process wrote no report"):
         scene.pump._carry([], 100.0 + START_S + ANSWER_S + 1.0)
 
 

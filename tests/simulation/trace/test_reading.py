@@ -107,13 +107,13 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
         ("service: {work: 1}, leaves: 0s", "leaves at 0 s, but comes at 0 s"),
         (
             "service: {work: 1}, target: {metric: accuracy, deliver: 0.5, finish: 0.6}",
-            "a metric is not what a service is asked for",
+            "a metric cannot be the target of a service",
         ),
-        (RISING + ", target: {latency: 1s}", "a latency is not what a training is asked for"),
+        (RISING + ", target: {latency: 1s}", "a latency cannot be the target of a training"),
         (RISING + ", shifts: [{at: 1s}]", "shifts are for services only"),
         (
             RISING + ", target: {metric: loss, deliver: 0.6, finish: 0.5}",
-            "its curve rises, its target does not",
+            "the training's curve rises, but the target's values do not",
         ),
         (
             TRAINING + "{family: drop, start: 0, end: 1, scale: 3}}",
@@ -121,11 +121,11 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
         ),
         (
             TRAINING + "{family: power, start: 0, end: 1, scale: 3, every: 2}}",
-            "every means nothing to the family power",
+            "the family power has no key every: leave it out",
         ),
         (
             TRAINING + "{family: drop, at: 2, start: 0, end: 1, scale: 3, exponent: 2}}",
-            "exponent means nothing to the family drop",
+            "the family drop has no key exponent: leave it out",
         ),
         (
             TRAINING + "{family: power, start: 1, end: 1, scale: 3}}",
@@ -138,15 +138,15 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
         (TRAINING + "{family: points}}", "the family points needs points"),
         (
             TRAINING + "{family: points, points: [[0, 1], [5, 2]], scale: 3}}",
-            "scale means nothing to the family points",
+            "the family points has no key scale: leave it out",
         ),
         (
             TRAINING + "{family: points, points: [[5, 1], [5, 2]]}}",
-            "points are in order of their steps: 5 is after 5",
+            "points must be in the order of their steps: step 5 comes after 5",
         ),
         (
             TRAINING + "{family: points, points: [[5, 1]]}}",
-            "a curve has at least two points",
+            "a curve needs at least two points",
         ),
         (
             TRAINING + "{family: points, points: [[5, 1], 6]}}",
@@ -158,15 +158,15 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
         ),
         (
             "service: {work: 1}, faults: [{kind: lying, at: 1s}]",
-            "a fault of kind lying needs factor",
+            "a fault of kind lying needs the key factor",
         ),
         (
             "service: {work: 1}, faults: [{kind: silent, at: 1s, factor: 2}]",
-            "a fault of kind silent has no factor",
+            "a fault of kind silent has no key factor",
         ),
         (
             "service: {work: 1}, faults: [{kind: crash, at: 1s, for: 2s}]",
-            "a crash takes no time: leave for out",
+            "a crash has no duration: leave out the key for",
         ),
         ("service: {work: 1}, at: 2m", "120 s is not before the end of the trace, 60 s"),
         (
@@ -207,8 +207,11 @@ MANY = f"  - {{name: one, {RISING.replace('steps: 9', 'steps: 1000000000')}}}\n"
     ("text", "said"),
     [
         (HEAD + MANY, "more than 1000000 evaluations: raise evaluate_every"),
-        (HEAD + TWICE, "day.yaml:6:12: jobs[1].name: the name is already that of jobs[0]"),
-        (HEAD[:-1] + " []\n", "day.yaml:4:7: jobs: is empty: a trace has at least one job"),
+        (
+            HEAD + TWICE,
+            "day.yaml:6:12: jobs[1].name: jobs[0] has the same name: give this job another",
+        ),
+        (HEAD[:-1] + " []\n", "day.yaml:4:7: jobs: no job is given: a trace needs at least one"),
     ],
 )
 def test_what_only_shows_in_the_whole(text: str, said: str) -> None:
@@ -249,11 +252,11 @@ network: 10MiB"""
         ("node: {cores: 1}\nnodes: [{name: one, cores: 1}]", "needs either node or nodes"),
         (
             "nodes: [{name: one, cores: 1}, {name: one, cores: 2}]",
-            "two of its nodes have the same name",
+            "two nodes of the trace have the same name",
         ),
         (
             "nodes: [{name: one, cores: 1}]\nhost: [{at: 0s, for: 1s, cores: 1}]",
-            "host is a key of each of its nodes",
+            "with nodes, host is a key of each node, not of the trace",
         ),
         (
             "nodes: [{name: one, cores: 1, joins: 5m, leaves: 4m}]",

@@ -104,9 +104,8 @@ def test_the_work_before_the_first_step_is_told_from_that_of_the_steps(ceiling: 
     assert one.load.work_core_s == pytest.approx(0.2, rel=0.01)
     assert one.start_up_s == pytest.approx(2.0, abs=1.0)
     assert one.load.threads == math.ceil(ceiling)
-    words = (
-        f"lstm: a limit always held the job back: it can use {math.ceil(ceiling)} cores, or more"
-    )
+    can = f"the job can use {math.ceil(ceiling)} cores, or more"
+    words = f"lstm: a limit always held the job back: {can}"
     assert words in found.remarks
 
 
@@ -191,7 +190,7 @@ def test_of_a_container_that_crashes_all_day_the_first_crashes_are_told() -> Non
     found = recorded(day(replace(one, spec=replace(one.spec, container=always)), cycle_s=0.1))
     assert len(only(found).faults) == 200
     assert any(
-        re.fullmatch(r"vae: crashed \d+ times: the first 200 are kept", remark)
+        re.fullmatch(r"vae: the job crashed \d+ times; the trace has the first 200 crashes", remark)
         for remark in found.remarks
     )
 
@@ -203,14 +202,16 @@ def test_a_training_that_did_not_end_gets_more_steps_than_its_time_has_room_for(
     assert load.steps * load.work_core_s / load.threads >= 99.0
     assert found.trace.duration_s == 100.0
     (remark,) = (one for one in found.remarks if "did not end by itself" in one)
-    assert re.match(r"vae: did not end by itself: after step \d+ its curve stays", remark)
+    assert re.match(
+        r"vae: the job did not end by itself; in the trace its curve is flat after step \d+", remark
+    )
 
 
 def test_a_trace_has_room_for_a_slower_policy_and_the_others_leave_with_the_record() -> None:
     found = recorded(day(job("vae", TRAINING), job("detector", SERVICE), duration_s=80.0))
     detector, vae = found.trace.jobs
     assert (found.trace.duration_s, detector.leaves_s, vae.leaves_s) == (120.0, 80.0, None)
-    assert any("the record has 80 s, the trace 120 s" in remark for remark in found.remarks)
+    assert any("the trace has 120 s, the record 80 s" in remark for remark in found.remarks)
 
 
 def test_a_job_that_reported_nothing_is_work_of_others() -> None:
@@ -218,7 +219,7 @@ def test_a_job_that_reported_nothing_is_work_of_others() -> None:
     found = recorded(day(job("detector", SERVICE), mute, duration_s=100.0))
     assert only(found).name == "detector"
     assert sum(one.cores * one.for_s for one in found.trace.host) == pytest.approx(80.0, rel=0.1)
-    assert any(remark.startswith("mute: reported no steps") for remark in found.remarks)
+    assert any(remark.startswith("mute: the job reported no steps") for remark in found.remarks)
 
 
 def test_a_target_that_changed_is_told_and_the_last_holds() -> None:
@@ -242,7 +243,7 @@ def test_a_job_that_comes_again_is_a_job_of_its_own() -> None:
     found = record([*reports, *empty, *again])
     assert [one.name for one in found.trace.jobs] == ["vae", "vae-2"]
     assert found.trace.jobs[1].arrives_s == 300.0
-    assert "vae-2: vae, which came again or was recreated" in found.remarks
+    assert "vae-2: this is job vae, after it came again or was recreated" in found.remarks
     for one in found.trace.jobs:
         assert one.load.work_core_s == pytest.approx(0.2, rel=0.01)
 
@@ -268,7 +269,7 @@ def test_a_job_that_came_hundreds_of_times_is_as_many_jobs() -> None:
     some = [*reports[:2], replace(reports[2], snapshot=replace(reports[2].snapshot, jobs=()))]
     lives = [_later(one, 200.0 * life) for life in range(300) for one in some]
     found = record([*reports, *(_later(one, 200.0) for one in lives)])
-    assert "vae-300: vae, which came again or was recreated" in found.remarks
+    assert "vae-300: this is job vae, after it came again or was recreated" in found.remarks
 
 
 def test_one_jobs_senseless_numbers_do_not_spoil_the_others() -> None:
@@ -297,7 +298,7 @@ def test_without_a_cycle_or_a_job_there_is_nothing_to_record() -> None:
     mute = job("mute", TRAINING, faults=(Fault("silent", 0.0),))
     with pytest.raises(
         NothingRecorded,
-        match=r"recorded cycles shows how much work a job did; mute: reported no steps",
+        match=r"recorded cycles shows how much work a job did; mute: the job reported no steps",
     ):
         record(run(day(mute, duration_s=20.0)))
 

@@ -109,7 +109,7 @@ HAD = Resize("alpha", "id", Limits(2.0), Limits(2.0), 1024, "late", shares_befor
         ),
         (
             replace(HAD, limits=Limits(3.0), cpu_shares=9, gives_back=True),
-            "limit 2.000 -> 3.000 cores, all limits as the container's owner set them",
+            "limit 2.000 -> 3.000 cores, all limits given back as the container's owner set them",
         ),
         (Start(job().spec, Limits(1.5), 1536), "limit 1.500 cores"),
         (Start(job().spec, Limits(None, 0.5), 1536), "no limit, GPU share 0.5"),

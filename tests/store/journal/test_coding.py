@@ -253,7 +253,7 @@ class Fewer:
     [
         (Other, "wants: Input should be a valid dictionary"),
         (Fewer, "the memory holds keys that Fewer does not know"),
-        (None, "the policy remembers nothing"),
+        (None, "the policy has no memory, but one was kept for it"),
     ],
 )
 def test_memory_of_another_shape_is_refused_with_the_reason(

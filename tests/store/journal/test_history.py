@@ -120,7 +120,7 @@ def test_each_minute_is_where_its_clock_was(
 def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlsched.store.journal.history.VALUES_MAX", 20)
     write(path, (cycle(n, view("alpha"), view("beta"), view("gamma")) for n in range(1, 61)))
-    line = "10 steps of 3 jobs or more are over 20 values: ask for a longer step, or name jobs"
+    line = "10 steps of at least 3 jobs are more than 20 values: ask for a longer step, or for"
     with pytest.raises(TooMuch, match=line):
         curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0))
     assert set(curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0, ("beta",))).jobs) == {"beta"}

@@ -218,7 +218,7 @@ def test_a_file_that_cannot_grow_is_told_and_goes_on_when_it_can(path: Path) -> 
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert journal.problem() is not None
-        assert "journal not written: " in journal.problem()
+        assert "the journal was not written: " in journal.problem()
         assert journal.lost_cycles == 2
 
         put(journal, report(4), report(5))
@@ -233,7 +233,7 @@ def test_a_directory_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path)
     blocked.write_text("a file where the directory should be")
 
     with opened(blocked / "journal.db") as journal:
-        assert "journal not written: " in (journal.problem() or "")
+        assert "the journal was not written: " in (journal.problem() or "")
         put(journal, report(1))
         assert (journal.lost_cycles, journal.last_cycle()) == (1, 0)
 
@@ -263,7 +263,7 @@ def test_a_file_of_no_use_is_moved_aside_whole(
     before = path.read_bytes()
     with opened(path) as journal:
         put(journal, report(1))
-        assert f"moved to {aside}, a new one begun" in (journal.problem() or "")
+        assert f"the journal was moved to {aside}, and a new one begun" in (journal.problem() or "")
         assert cycle(path, 1) == report(1)
     assert path.with_name(aside).read_bytes() == before
 
@@ -290,7 +290,7 @@ def test_a_file_deleted_while_in_use_is_made_anew_and_told(path: Path) -> None:
         put(journal, report(3))
         assert kept(path) == [3]
         assert whole_frames(path) == [3]
-        assert journal.problem() == "journal was deleted: a new one begun"
+        assert journal.problem() == "the journal was deleted, so a new one was begun"
 
 
 def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
@@ -299,11 +299,14 @@ def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
     with opened(path) as journal:
         put(journal, report(1), report(2, decision=odd))
         assert journal.problem() == (
-            "journal not written: cycle 2: set cannot be recorded: only text, numbers, lists and "
-            "mappings can"
+            "the journal was not written: cycle 2: set cannot be recorded: only text, numbers, "
+            "lists and mappings can"
         )
         put(journal, report(2), report(3), report(3))
-        assert journal.problem() == "journal not written: cycle 3: not after cycle 3"
+        assert (
+            journal.problem()
+            == "the journal was not written: cycle 3: the cycle does not come after cycle 3"
+        )
 
     assert kept(path) == [1, 2, 3]
 

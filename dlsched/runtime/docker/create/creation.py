@@ -304,11 +304,13 @@ class Creation:
             why = f"container {short} lacks the checkpoint from the job's last node"
             raise StartFailed(why, retryable=not found.alive)
         if found.container_digest != action.spec.container_digest:
-            raise StartFailed(f"container {short} of an older spec is still there", retryable=True)
+            why = f"container {short}, made from an older version of the job, is still there"
+            raise StartFailed(why, retryable=True)
         if set(found.gpus) != set(action.gpus) and not found.alive:
             with suppress(EngineRefused):
                 self.instance.unhurried.remove(found.container_id)
-            raise StartFailed(f"container {short} was made for other GPUs", retryable=True)
+            why = f"container {short} was made for other GPUs and is being replaced"
+            raise StartFailed(why, retryable=True)
         try:
             self.writer.set(found.container_id, limits, shares, own=_own(action))
             if not found.risks_gpus:

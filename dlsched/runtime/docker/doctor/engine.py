@@ -42,7 +42,7 @@ def unworkable(version: Body, info: Body) -> str | None:
         least = ".".join(map(str, LEAST_API))
         return f"the engine has API version {api or '?'}; {least} (Docker 20.10) is required"
     if info.get("OSType", "linux") != "linux":
-        return f"the engine runs {info['OSType']} containers; only Linux has CPU quotas"
+        return f"the engine runs {info['OSType']} containers; dlsched can limit Linux ones only"
     if info.get("CgroupDriver") == "none" or not info.get("CpuCfsQuota"):
         if _rootless(info):
             return "the engine is rootless and lacks the cpu controller: it cannot limit containers"
@@ -73,7 +73,7 @@ def around_containers(engine: Engine, options: DockerOptions) -> Around:
     surroundings = Surroundings(PROC)
     group = ParentGroup(options.instance, options.cgroup_under)
     driver = str(engine.info().get("CgroupDriver", "cgroupfs"))
-    places = {surroundings.place_below(group.name(driver)): ["jobs from files"]}
+    places = {surroundings.place_below(group.name(driver)): ["containers from job files"]}
     running = [one for one in engine.containers({}) if one.get("State") == "running"]
     for one in running[:CONTAINERS_READ]:
         try:

@@ -39,9 +39,13 @@ _TO_CDI = (
 
 
 _SAFE = {
-    GpuAccess.CDI: "by CDI: updates leave them alone",
-    GpuAccess.RUNTIME: "by the NVIDIA runtime in CDI mode: updates leave them alone",
-    GpuAccess.NODES: "as device nodes; the driver's libraries must be in their images",
+    GpuAccess.CDI: "jobs get GPUs by CDI, so CPU updates do not take them away",
+    GpuAccess.RUNTIME: (
+        "jobs get GPUs by the NVIDIA runtime in CDI mode, so CPU updates do not take them away"
+    ),
+    GpuAccess.NODES: (
+        "jobs get GPUs as device nodes, so their images must contain the driver's libraries"
+    ),
 }
 """How jobs get GPUs where no update takes them away."""
 
@@ -60,7 +64,7 @@ def devices(
 ) -> Iterator[Finding]:
     if not snapshot.devices and snapshot.problem is None:
         if not driver.exists():
-            yield Finding("gpu", "ok", "none: no NVIDIA driver on this host")
+            yield Finding("gpu", "ok", "no GPU: this host has no NVIDIA driver")
             return
         line = "the host has an NVIDIA driver, but the library libnvidia-ml.so.1 cannot reach it"
         cure = (
@@ -75,7 +79,8 @@ def devices(
         )
     if snapshot.driver is not None:
         cost = render_seconds(snapshot.cost_s)
-        yield Finding("gpu", "ok", f"driver {snapshot.driver}; reading its GPUs takes {cost}")
+        line = f"NVIDIA driver {snapshot.driver}; reading the state of its GPUs takes {cost}"
+        yield Finding("gpu", "ok", line)
     for gpu in snapshot.devices:
         yield _device(gpu, options)
 
@@ -101,7 +106,10 @@ def _device(gpu: GpuFact, options: PlacementOptions) -> Finding:
     if gpu.compute_mode is ComputeMode.PROHIBITED:
         return Finding("gpu", "warn", f"{line}: no process may compute on this GPU", reset)
     if gpu.compute_mode is ComputeMode.EXCLUSIVE:
-        line += ": one process at a time, so jobs cannot share this GPU without MPS"
+        line += (
+            ": only one process at a time may compute on this GPU, so that jobs cannot share the "
+            "GPU without MPS"
+        )
         return Finding("gpu", "warn", line, f"{reset}, or start MPS")
     return Finding("gpu", "ok", line)
 
@@ -142,10 +150,11 @@ def access(
         cure = "install the NVIDIA Container Toolkit, then run `nvidia-ctk cdi generate`"
         return Finding("gpu", "warn", str(error), cure)
     if access in _SAFE:
-        return Finding("gpu", "ok", f"jobs get GPUs {_SAFE[access]}")
+        return Finding("gpu", "ok", _SAFE[access])
     line = (
-        f"jobs get GPUs by NVIDIA's hook (mode {nvidia_mode(config)}): a CPU update could take them"
-        " away (nvidia-container-toolkit#138), so ceilings are written to control group files"
+        f"jobs get GPUs by NVIDIA's hook (mode {nvidia_mode(config)}): a CPU update by the engine "
+        "could take them away (nvidia-container-toolkit#138), so dlsched writes CPU limits to "
+        "control group files instead"
     )
     return Finding("gpu", "warn", line, _TO_CDI)
 

@@ -64,7 +64,8 @@ def probe(engine: Engine, instance: str, proc: Path = PROC) -> Iterator[Finding]
         yield _dialect("nano", lambda: _nano(engine, instance, images, proc))
     except _NoProgram as why:
         remedy = (
-            "run `docker pull busybox`, then `dlsched doctor` again; jobs do not need that program"
+            "run `docker pull busybox`, then `dlsched doctor` again; only this check needs "
+            f"`{_PROGRAM}`"
         )
         yield Finding("probe", "warn", f"skipped: {why}", remedy)
     except DlschedError as error:
@@ -111,7 +112,7 @@ def _nano(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
     with _Scratch(engine, instance, images, _NANO, proc) as scratch:
         scratch.update(_LESS_NANO, lambda kernel: kernel.quota_us == 25_000, "0.25 CPUs")
         scratch.update(_NANO, lambda kernel: kernel.quota_us == 50_000, "0.5 CPUs again")
-    return "containers made with --cpus: limits set, read back and given back as --cpus"
+    return "on a container made with --cpus: limits set, read back and given back as --cpus"
 
 
 def _candidates(engine: Engine) -> list[str]:
@@ -166,10 +167,12 @@ class _Scratch:
         try:
             self._engine.update(self._container or "", body)
         except EngineRefused as error:
-            raise _Failed(f"{what}: refused: {error.reason}") from error
+            raise _Failed(f"the engine refused to set {what}: {error.reason}") from error
         kernel = self.limits()
         if not shows(kernel):
-            raise _Failed(f"{what}: accepted, but the kernel has {dict(kernel.files)}")
+            raise _Failed(
+                f"the engine agreed to set {what}, but the kernel's files read {dict(kernel.files)}"
+            )
 
     def limits(self) -> GroupLimits:
         """The kernel's limits now. Raises OSError."""
@@ -186,7 +189,9 @@ class _Scratch:
             files.write_burst(0)
         except OSError as error:
             return f"CFS burst cannot be written: {error.strerror}"
-        return "CFS burst works" if has == _BURST_US else f"CFS burst reads back as {has}"
+        if has == _BURST_US:
+            return "CFS burst works"
+        return f"CFS burst does not work: {_BURST_US} us were written, {has} us were read back"
 
     def idle(self) -> str:
         """Whether it can enter and leave the idle class, as a short text."""

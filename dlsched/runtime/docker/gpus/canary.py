@@ -131,7 +131,7 @@ ALARM_FILE = "gpu-alarm"
 """In the state directory, while updates of containers with GPUs are barred."""
 
 _ALARM_BYTES = 1000
-_NO_MORE = "no container with GPUs is updated through the engine now"
+_NO_MORE = "from now on, dlsched updates no container with GPUs through the engine"
 _LEGACY = (
     "the container got its GPUs by the legacy hook, and a CPU update can take them away: use CDI"
 )
@@ -188,8 +188,8 @@ class Canary:
             while self._trying is not None:
                 if not wait:
                     raise Waits(
-                        f"waits: an update of {self._trying} is tried first, to see whether it "
-                        "keeps its GPUs"
+                        f"the update waits until that of {self._trying} has shown whether a "
+                        "container keeps its GPUs"
                     )
                 self._turn.wait()
             if (why := self.bar(held.access)) is not None:
@@ -235,13 +235,13 @@ class Canary:
             before = self._probe(held)
         except ProbeFailed as error:
             raise Unproven(
-                f"the engine was not asked to, as the container has GPUs and {error}"
+                f"the engine was not asked to set limits, as the container has GPUs and {error}"
             ) from error
         if not before.allowed:
             self._note(held, f"the container may not open {_joined(before.denied)}")
             raise Unproven(
-                "the engine was not asked to, as the container has no access to its GPUs (it may "
-                f"not open {_joined(before.denied)}): start the container again"
+                "the engine was not asked to set limits, as the container has no access to its "
+                f"GPUs (it may not open {_joined(before.denied)}): start the container again"
             )
         # If the agent is killed meanwhile, the next one must not try another container.
         self._keep(

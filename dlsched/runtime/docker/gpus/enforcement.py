@@ -72,10 +72,10 @@ def _enforced(
     engine."""
     yield "devices", _DEVICES[access]
     if threads_percent is not None:
-        yield "time", f"MPS, {threads_percent} % of threads at start"
+        yield "time", f"MPS: {threads_percent} % of a GPU's threads, set at the job's start"
     if memory_bytes is not None:
-        yield "memory", f"MPS, {render_bytes(memory_bytes)} on each at start"
-    yield "cpu", "dlsched, in the control group's file" if by_file else "the engine"
+        yield "memory", f"MPS: {render_bytes(memory_bytes)} on each GPU, set at the job's start"
+    yield "cpu", "dlsched, through the container's control group" if by_file else "the engine"
 
 
 def gpu_alarms(

@@ -120,7 +120,7 @@ class Injector:
     def _nodes(self, gpus: tuple[str, ...]) -> list[Body]:
         known = {gpu.uuid for gpu in self.devices() if gpu.nodes}
         if missing := [uuid for uuid in gpus if uuid not in known]:
-            raise NotInjectable(f"the device nodes of {', '.join(missing)} are not known")
+            raise NotInjectable(f"the device nodes of the GPUs {', '.join(missing)} are not known")
         folder = self.options.device_folder
         control = [str(folder / name) for name in CONTROL_NODES if (folder / name).exists()]
         nodes = {node: _inside(node, folder) for node in [*self.nodes_of(gpus), *control]}
@@ -255,11 +255,11 @@ def _heard(body: Body, config: Path) -> str:
 def _missing(wanted: str, info: Body) -> str:
     if wanted == "cdi":
         what = (
-            "no CDI specification names them (run `nvidia-ctk cdi generate`)"
+            "no CDI specification names these GPUs (run `nvidia-ctk cdi generate`)"
             if info.get("CDISpecDirs")
             else "the engine is too old, or its feature cdi is off"
         )
-        return f"gpus.injection is cdi, and the engine has no such GPU by CDI: {what}"
+        return f"gpus.injection is cdi, but the engine cannot give the job's GPUs by CDI: {what}"
     return (
         "the engine has no way to give GPUs to a container: install the NVIDIA Container Toolkit, "
         "with CDI"

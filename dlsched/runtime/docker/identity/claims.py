@@ -64,7 +64,7 @@ class Claims:
         container, labels = summary["Id"], summary.get("Labels") or {}
         if instances and JOB in labels:
             if not re.fullmatch(NAME, labels[JOB]):
-                self.leave(container, f"{labels[JOB]} is not a valid job name")
+                self.leave(container, f"the label {JOB}={labels[JOB]} is not a valid job name")
                 return False
         elif labels.get(ENABLE) != _ENABLED and not self._adopted_by_command(summary):
             return False
@@ -121,16 +121,17 @@ class Claims:
 
         for container, one in sorted(found.items(), key=rank):
             if one.adopted is not None and one.job in jobs:
-                self.leave(container, "a job has the container's name")
+                self.leave(container, "a job from a file already has the container's name")
             elif one.adopted is not None and adopted.setdefault(one.job, one.name) != one.name:
-                self.leave(container, f"{adopted[one.job]} is adopted as {one.job} already")
+                other = f"another container, {adopted[one.job]}"
+                self.leave(container, f"{other}, is already adopted as job {one.job}")
             elif one.adopted is not None or named.get(one.job, container) == container:
                 ours[container] = one
             elif f"/{set_aside_name(self._instance.name, one.job)}" in names[container]:
                 aside[container] = one
             else:
                 name = container_name(self._instance.name, one.job)
-                self.leave(container, f"it carries the labels of {name}, another container")
+                self.leave(container, f"the container has the labels of {name}, another container")
         return ours, aside
 
     def leave(self, container: str, why: str) -> None:
@@ -184,7 +185,10 @@ class Claims:
                 return None
             return self._adopted(body, described, described.name, own)
         if ours:
-            raise NotAdoptable("the image has these labels: set them on the container itself")
+            raise NotAdoptable(
+                "labels that come from the image do not count: set dlsched's labels on the "
+                "container itself"
+            )
         service = compose_service(labels)
         asked = self._adoptions.of(container, described.name, service, there)
         if asked is not None:

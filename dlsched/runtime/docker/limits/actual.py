@@ -122,7 +122,10 @@ def refusal(found: ContainerLimits, originals: Originals) -> str | None:
     if found.by_file and not found.files.writable:
         return f"the container's control group cannot be written, and {found.barred}"
     if limits.burst_us and not found.files.burst_writable:
-        return "the container has a CPU burst, and its control group cannot be written"
+        return (
+            "the container has a CPU burst that dlsched could not give back, as the container's "
+            "control group cannot be written"
+        )
     return past_the_engine(engine, limits)
 
 
@@ -147,7 +150,7 @@ def unrestored(original: Original, body: Body, now: ContainerLimits) -> list[str
         ]
     wanted, has = files_to_have(original, body, now.engine, now.limits), now.limits.files
     return wrong + [
-        f"{name} is {has.get(name, 'unreadable')}, must be {text}"
+        f"the kernel's {name} is {has.get(name, 'unreadable')}, must be {text}"
         for name, text in wanted.items()
         if has.get(name) != text
     ]

@@ -112,7 +112,7 @@ class Changes:
         return Outcome(
             action,
             "begun",
-            "the engine is slow: the call goes on",
+            "the engine has not answered yet; the change goes on",
             engine_s=self._now_s() - began_s,
         )
 

@@ -112,7 +112,7 @@ def unlike(update: Body, engine: EngineLimits) -> list[str]:
         "CpuShares": engine.shares,
     }
     return [
-        f"{name} is {says[name]}, must be {value}"
+        f"the engine has {name} {says[name]}, must be {value}"
         for name, value in update.items()
         if says[name] != value
     ]
@@ -224,7 +224,8 @@ def wrong_at_next_start(original: Original, engine: EngineLimits) -> list[str]:
     there = f"{describe(engine, GroupLimits({}))}, shares {engine.shares}"
     return [
         (
-            f"at its next start the engine will give it {there}: correct that with `docker update` "
-            "while the container is stopped, as an update now could take its GPUs away"
+            f"the engine will give the container {there} at its next start: correct that with "
+            "`docker update` while the container is stopped, as an update now could take its GPUs "
+            "away"
         )
     ]

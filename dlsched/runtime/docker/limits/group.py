@@ -103,7 +103,7 @@ class ParentGroup:
                 return self._set_property(group.name, int(value))
             file.write_text(value, encoding="ascii")
         except OSError as error:
-            return f"weight of the parent group {group}: {error.strerror}"
+            return f"the weight of the parent group {group} cannot be set: {error.strerror}"
         return None
 
     def remove(self, proc: Path = PROC) -> None:
@@ -120,7 +120,7 @@ class ParentGroup:
         try:
             self._run(command, check=True, capture_output=True, timeout=SYSTEMCTL_WITHIN_S)
         except (OSError, subprocess.SubprocessError) as error:
-            return f"weight of the parent group {unit}: {error}"
+            return f"the weight of the parent group {unit} cannot be set: {error}"
         return None
 
 
@@ -141,7 +141,7 @@ def give_weight_back(engine: Engine, options: DockerOptions, proc: Path = PROC) 
                 if reader.cpu_folder is not None:
                     problem = group.weigh(reader.cpu_folder, weight, v2=reader.v2)
     except DlschedError as error:
-        problem = f"weight of the parent group: {error}"
+        problem = f"the weight of the parent group cannot be given back: {error}"
     if problem is not None:
         _log.warning("%s", problem)
 

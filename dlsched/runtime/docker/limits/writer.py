@@ -231,7 +231,8 @@ class LimitWriter:
                 return
             if found.held is not None and not found.by_file:
                 # Its GPUs are not risked while it saves itself: it does not serve as a canary.
-                found = replace(found, barred="the engine is not asked, as the container ends soon")
+                why = "the engine is not asked to set limits, as the container will end soon"
+                found = replace(found, barred=why)
             self._change(found, self._ceiling(found, limits.cpu_cores))
             kept = self._originals.of(container)
             if kept is not None and not kept.adopted:
@@ -405,7 +406,7 @@ class LimitWriter:
         container = original.container_id
         if original.adopted and not self.claims.take(container):
             # It restores that instance's limits first, or these would be taken for foreign ones.
-            raise NotGivenBack(f"{ELSEWHERE}: give the limits back there first")
+            raise NotGivenBack(f"{ELSEWHERE}: first let that instance give the limits back")
         found = self._read(container)
         original = for_kernel(with_owners_limit(original, found.engine), found.limits)
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlsched.estimate.tuning import ROOM_RATIO
 
-NO_REQUEST = "no request yet"
+NO_REQUEST = "the metrics page counts no request yet"
 """A metrics page is there, and nothing has been counted."""
 
 

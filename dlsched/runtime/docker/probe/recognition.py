@@ -273,7 +273,7 @@ def latency_reading(sketch: LatencySketch) -> ProbeReading | None:
 # ---------------------------------------------------------------------- sockets
 
 
-DROPPED = "too many packets to read"
+DROPPED = "more packets than dlsched can read"
 
 
 def times_of(traffic: PortTraffic, over_s: float) -> PortTimes:

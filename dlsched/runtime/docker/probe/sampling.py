@@ -311,7 +311,7 @@ class _Sample:
             for path in paths:
                 left_s = until_s - self._now_s()
                 if left_s <= 0.0:
-                    return why or f"no answer within {HTTP_S:g} s"
+                    return why or f"the metrics page did not answer within {HTTP_S:g} s"
                 within_s = min(left_s, ANSWER_S, max(PORT_S, left_s / (len(to_ask) - turn)))
                 extract = PageExtract(self._stacks)
                 try:
@@ -411,7 +411,7 @@ class _Sample:
         if best.endpoint is None:
             why = self.found.unread or f"none of the log's last {LOG_LINES} lines fits the preset"
         else:
-            why = page or "the container's metrics page was not asked for"
+            why = page or "the container's metrics page was not read"
         if best.needs is not None:
             why = f"{why}; start the program with {best.needs}"
         self.found = replace(self.found, preset=best.preset, unread=why)
@@ -451,8 +451,8 @@ class _Sample:
 
 def _by_labels(labels: Mapping[str, str]) -> str | None:
     if INSTANCE in labels and labels.get(ENABLE) != "true":
-        return "a job of dlsched"
-    return "adopted by its labels" if labels.get(ENABLE) == "true" else None
+        return "the container is already a job of dlsched"
+    return "the container's labels already adopt it" if labels.get(ENABLE) == "true" else None
 
 
 def _last_lines(engine: Engine, container_id: str) -> bytes:

@@ -258,7 +258,7 @@ def test_one_that_runs_already_waits_for_the_canary_and_is_tried_again(tmp_path:
     bench = Bench(tmp_path, injection="nodes")
     bench.start(job(1), "GPU-a")
     bench.hands.canary._trying = "another"
-    with pytest.raises(StartFailed, match="waits: an update of another") as raised:
+    with pytest.raises(StartFailed, match="the update waits until that of another") as raised:
         bench.start(job(1), "GPU-a", cores=0.5)
     assert raised.value.retryable
     assert bench.there

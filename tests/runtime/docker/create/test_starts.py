@@ -259,7 +259,7 @@ def test_a_container_of_an_older_spec_in_the_way_is_worth_trying_again(bench: Be
     bench.begin("a")
     bench.begin("b")
     (word,) = bench.machine.begun(None)
-    assert "older spec is still there" in word.detail
+    assert "made from an older version of the job, is still there" in word.detail
     assert word.retryable
 
 

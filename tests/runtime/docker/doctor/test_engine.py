@@ -51,7 +51,7 @@ def test_no_engine() -> None:
     [
         ({"ApiVersion": "1.40"}, {}, "API version 1.40; 1.41 (Docker 20.10) is required"),
         ({"ApiVersion": None}, {}, "API version ?; 1.41"),
-        ({}, {"OSType": "windows"}, "only Linux has CPU quotas"),
+        ({}, {"OSType": "windows"}, "dlsched can limit Linux ones only"),
         ({}, {"CpuCfsQuota": False}, "the kernel lacks CONFIG_CFS_BANDWIDTH"),
         ({}, {"CgroupDriver": "none", **ROOTLESS}, "lacks the cpu controller"),
         ({}, {"CpuCfsQuota": False, **ROOTLESS}, "lacks the cpu controller"),

@@ -30,7 +30,7 @@ def devices(*gpus: GpuFact, options: GpuOptions | None = None, **look: object) -
 
 
 def test_a_host_without_a_driver_has_no_gpus() -> None:
-    assert devices() == [Finding("gpu", "ok", "none: no NVIDIA driver on this host")]
+    assert devices() == [Finding("gpu", "ok", "no GPU: this host has no NVIDIA driver")]
 
 
 def test_a_driver_whose_library_does_not_reach_the_agent_is_told(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_driver_and_gpus_are_told() -> None:
     options = PlacementOptions(reserved=("GPU-b",))
     told = devices(A100, part, driver="550.54.15", cost_s=0.0021, options=options)
     assert told == [
-        Finding("gpu", "ok", "driver 550.54.15; reading its GPUs takes 2.1 ms"),
+        Finding("gpu", "ok", "NVIDIA driver 550.54.15; reading the state of its GPUs takes 2.1 ms"),
         Finding("gpu", "ok", "GPU 0: NVIDIA A100, 40 GiB, GPU-a"),
         Finding("gpu", "ok", "GPU 1: NVIDIA A100, 40 GiB, MIG-b, MIG instance of GPU-b, reserved"),
     ]
@@ -61,7 +61,7 @@ def test_driver_and_gpus_are_told() -> None:
         (
             {"compute_mode": ComputeMode.EXCLUSIVE},
             "warn",
-            "GPU-a, mode exclusive-process: one process at a time",
+            "GPU-a, mode exclusive-process: only one process at a time",
             "nvidia-smi -i 0 -c DEFAULT, or start MPS",
         ),
         (
@@ -103,7 +103,7 @@ def test_users_beside_the_jobs_are_told() -> None:
         ("cdi", NVIDIA, GpuOptions(), "ok", "by the NVIDIA runtime in CDI mode"),
         ("legacy", NVIDIA, GpuOptions(), "warn", "by NVIDIA's hook (mode legacy)"),
         (None, NVIDIA, GpuOptions(), "warn", "by NVIDIA's hook (mode auto)"),
-        (None, {}, GpuOptions(injection="cdi"), "warn", "no such GPU by CDI"),
+        (None, {}, GpuOptions(injection="cdi"), "warn", "cannot give the job's GPUs by CDI"),
         (None, {}, GpuOptions(), "warn", "no way to give GPUs to a container"),
     ],
 )
@@ -216,4 +216,7 @@ def test_the_way_in_is_that_of_gpus_that_jobs_can_get(
     (folder / "a.yaml").write_text(f"kind: nvidia.com/gpu\ndevices: [{{name: {name}}}]\n")
     info = {**NVIDIA, "CDISpecDirs": [str(folder)]}
     found = gpu_doctor.access(GpuSnapshot(gpus, at_s=0.0), info, GpuOptions(), tmp_path / "none")
-    assert (found.state, found.line) == ("ok", "jobs get GPUs by CDI: updates leave them alone")
+    assert (found.state, found.line) == (
+        "ok",
+        "jobs get GPUs by CDI, so CPU updates do not take them away",
+    )

@@ -83,7 +83,7 @@ def test_images_without_the_program_leave_it_untried(engine: FakeEngine) -> None
     assert told.line == "skipped: no image tried has the program `sleep`: small:1, big:1"
     assert (
         told.remedy
-        == "run `docker pull busybox`, then `dlsched doctor` again; jobs do not need that program"
+        == "run `docker pull busybox`, then `dlsched doctor` again; only this check needs `sleep`"
     )
     assert len(engine.made) == 2
 
@@ -109,9 +109,9 @@ def test_without_an_image_it_is_skipped_and_said(engine: FakeEngine) -> None:
 @pytest.mark.parametrize(
     ("key", "dialect", "says"),
     [
-        ("CpuQuota", "quota", "quota 0.25 cores: refused: CpuQuota is not taken"),
-        ("CpuShares", "quota", "shares 512: refused: CpuShares is not taken"),
-        ("NanoCpus", "nano", "0.25 CPUs: refused: NanoCpus is not taken"),
+        ("CpuQuota", "quota", "the engine refused to set quota 0.25 cores: CpuQuota is not taken"),
+        ("CpuShares", "quota", "the engine refused to set shares 512: CpuShares is not taken"),
+        ("NanoCpus", "nano", "the engine refused to set 0.25 CPUs: NanoCpus is not taken"),
     ],
 )
 def test_what_the_engine_refuses_fails(
@@ -134,7 +134,9 @@ def test_what_the_kernel_does_not_have_afterwards_fails(engine: FakeEngine) -> N
     engine.update = Mock()  # type: ignore[method-assign]
     told = found(engine)
     assert all(one.state == "fail" for one in told.values())
-    assert told["quota"].line.startswith("quota 0.25 cores: accepted, but the kernel has {")
+    assert told["quota"].line.startswith(
+        "the engine agreed to set quota 0.25 cores, but the kernel's files read {"
+    )
 
 
 def test_a_group_that_cannot_be_found_names_the_namespaces(engine: FakeEngine) -> None:

@@ -141,7 +141,7 @@ def test_the_others_wait_until_the_canary_is_over() -> None:
     for access in (GpuAccess.CDI, GpuAccess.NODES):
         with pytest.raises(
             Waits,
-            match="waits: an update of one is tried first, to see whether it keeps its GPUs",
+            match="the update waits until that of one has shown whether a container keeps its GPUs",
         ):
             canary.update(held("two", access), update)
     patient = threading.Thread(target=lambda: canary.update(held("three"), update, wait=True))
@@ -190,7 +190,7 @@ def test_an_agent_that_is_killed_between_update_and_look_leaves_an_alarm(
     canary = Canary(Eyes(HAS, after), tmp_path)
     canary.update(held(), change)
     assert str(left[0]).startswith(
-        "one: unknown whether a CPU update took the container's GPU away; no con"
+        "one: unknown whether a CPU update took the container's GPU away; from now"
     )
     assert f"remove {tmp_path}/gpu-alarm" in str(left[0])
     assert Canary(Eyes(HAS), tmp_path).alarm is None

@@ -56,15 +56,15 @@ def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
     seen = with_gpus(FACT, shared, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {
         "devices": "CDI",
-        "time": "MPS, 50 % of threads at start",
-        "memory": "MPS, 8 GiB on each at start",
+        "time": "MPS: 50 % of a GPU's threads, set at the job's start",
+        "memory": "MPS: 8 GiB on each GPU, set at the job's start",
         "cpu": "the engine",
     }
     legacy = replace(OWN, gpu_access=GpuAccess.LEGACY)
     seen = with_gpus(FACT, legacy, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {
         "devices": "NVIDIA hook, legacy mode",
-        "cpu": "dlsched, in the control group's file",
+        "cpu": "dlsched, through the container's control group",
     }
 
 

@@ -170,7 +170,7 @@ def test_a_specification_by_index_is_understood_by_its_nodes(tmp_path: Path) -> 
     )
     way = injector(tmp_path, injection="cdi").of((TWO,), info)
     assert way.host["DeviceRequests"][0]["DeviceIDs"] == ["nvidia.com/gpu=1"]
-    with pytest.raises(NotInjectable, match="no CDI specification names them"):
+    with pytest.raises(NotInjectable, match="no CDI specification names these GPUs"):
         injector(tmp_path, injection="cdi").of((ONE,), info)
 
 
@@ -288,7 +288,7 @@ def test_by_nodes_with_those_that_all_gpus_need(tmp_path: Path) -> None:
             ("nvidia-uvm", "/dev/nvidia-uvm"),
         )
     ]
-    with pytest.raises(NotInjectable, match="device nodes of GPU-gone are not known"):
+    with pytest.raises(NotInjectable, match="device nodes of the GPUs GPU-gone are not known"):
         injector(tmp_path, injection="nodes").of((ONE, "GPU-gone"), WITHOUT)
 
 

@@ -104,7 +104,7 @@ def test_a_job_of_ours_keeps_its_gpu_through_all_that_is_done_to_it(rig: Hooked,
     devices_folder(rig.client, found.container_id)  # or the test ends here
     assert rig.asked == ["GPU-0"]
     assert (found.gpus, found.gpu_access) == (("GPU-0",), GpuAccess.LEGACY)
-    assert dict(found.gpu_enforced)["cpu"] == "dlsched, in the control group's file"
+    assert dict(found.gpu_enforced)["cpu"] == "dlsched, through the container's control group"
     assert rig.told(found)["CpuQuota"] == PERIOD_US  # its ceiling, for its next start
     assert may_open(rig.client, found.container_id, dev) == ["nvidia0"]
 

@@ -62,7 +62,10 @@ def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
     assert seen(refreshed(listings)) == {"own", "plain"}
     assert sorted(f"image {one}" for one in engine.of("image")) == sorted(engine.answers)
     assert caplog.messages == [
-        "container copy is left alone: the image has these labels: set them on the container itself"
+        (
+            "container copy is left alone: labels that come from the image do not count: set "
+            "dlsched's labels on the container itself"
+        )
     ]
 
 
@@ -291,7 +294,9 @@ def test_under_the_name_of_a_job_of_ours_none_is_adopted(
     stranger(engine, "job-a", ENABLE)
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
-    line = "container job-a (job-a) is left alone: a job has the container's name"
+    line = (
+        "container job-a (job-a) is left alone: a job from a file already has the container's name"
+    )
     assert left_alone(listings) == (line,)
     del engine.all["a"]
     assert seen(refreshed(listings)) == {"job-a"}

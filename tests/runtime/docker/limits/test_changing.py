@@ -436,7 +436,8 @@ def test_what_cannot_be_given_back_is_an_alarm_and_asked_of_the_engine_only_afte
     bench.hands.claims.release(CONTAINER)
     assert other.take(CONTAINER)
     why = (
-        "another dlsched instance on this host has the container: give the limits back there first"
+        "another dlsched instance on this host has the container: first let that instance give the "
+        "limits back"
     )
     for _ in range(3):
         outcome = bench.begin(back, described())

@@ -139,9 +139,7 @@ def test_own_job_goes_back_to_the_ceiling_that_the_engine_knows(legacy: Bench) -
 def test_a_ceiling_that_the_engine_was_not_told_is_a_failure_until_it_is(legacy: Bench) -> None:
     host = legacy.host.run(CpuQuota=150_000, CpuPeriod=100_000)
     legacy.set(0.1, 300, own=Own("job", 1.0))
-    assert (legacy.give_back() or "").startswith(
-        "at its next start the engine will give it 1.5 cores"
-    )
+    assert (legacy.give_back() or "").startswith("the engine will give the container 1.5 cores")
     assert host.updates == []
     host.stop()  # to one that does not run the engine can say anything
     assert legacy.give_back() is None
@@ -211,7 +209,7 @@ def test_what_was_told_the_engine_before_the_loss_is_a_failure_until_it_is_taken
     files = host.files()
     nodes.loses_at_update()
     nodes.set(0.5, 300)
-    assert "at its next start the engine will give it 0.5 cores" in (nodes.give_back() or "")
+    assert "the engine will give the container 0.5 cores" in (nodes.give_back() or "")
     assert host.files() == files  # the kernel has it
     host.stop()
     assert nodes.give_back() is None

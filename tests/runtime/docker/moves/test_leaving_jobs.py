@@ -184,13 +184,13 @@ def node(tmp_path: Path) -> Node:
 def test_saved_ended_packed_and_kept_aside(node: Node) -> None:
     assert node.state is None
     node.leave()
-    assert node.step == "moving to another node: saves itself (20 s left)"
+    assert node.step == "moving to another node: the job saves itself (20 s left)"
     assert node.state == Leaving(LeavingPhase.SAVING)
     assert node.moves.bars_start("job") == "the job is moving to another node, or back"
     node.see(OLD, reports=[SAVED])
     assert node.acts.done == ["ask", "set_aside", "end"]
     node.see(GONE)
-    assert node.step == "moving to another node: packs the checkpoint"
+    assert node.step == "moving to another node: dlsched packs the checkpoint"
     assert node.state == Leaving(LeavingPhase.SAVING, step=7)
     assert node.hidden == set()
     node.see(GONE)
@@ -291,7 +291,7 @@ def test_one_that_ends_over_being_asked_has_ended(node: Node) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"state": ContainerState.PAUSED}, "it is paused"),
+        ({"state": ContainerState.PAUSED}, "the container is paused"),
         ({"adopted": object()}, "another program started the container"),
     ],
 )
@@ -317,7 +317,7 @@ def test_none_leaves_after_everything_was_given_back(node: Node) -> None:
 def test_container_that_is_moved_is_refused(node: Node) -> None:
     node.begin()
     node.leave()
-    assert node.why.startswith("operation under way: moving to b/c: saves itself")
+    assert node.why.startswith("operation under way: moving to b/c: the job saves itself")
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,8 @@ def test_given_back_after_it_left(node: Node) -> None:
     node.see(GONE)
     assert node.acts.done[-1] == "bring_back"
     assert (
-        node.step == "moving back, since the job stays on this node: starts the old container again"
+        node.step
+        == "moving back, since the job stays on this node: dlsched starts the old container again"
     )
     assert node.moves.unsettled
     node.see(OLD)

@@ -167,21 +167,24 @@ def test_saved_ended_made_anew_and_the_old_one_removed_once_the_new_one_reports(
     world: World,
 ) -> None:
     assert world.begin().status == "begun"
-    assert world.step == "moving to b/c: saves itself (20 s left)"
+    assert world.step == "moving to b/c: the job saves itself (20 s left)"
     world.see(OLD)
     assert world.acts.done == ["ask"]
     world.see(OLD, reports=[replace(ACK, received_s=102.0)])
     assert world.acts.done == ["ask", "set_aside", "end"]
-    assert world.step == "moving to b/c: ends (30 s left)"
+    assert world.step == "moving to b/c: the old container ends (30 s left)"
     world.see(aside(OLD))
     world.see(GONE)
     assert world.acts.done[3:] == ["replace"]
-    assert world.step == "moving to b/c: makes the new container"
+    assert world.step == "moving to b/c: dlsched makes the new container"
     assert world.moves.kept("job", ("a",)) == ("b", "c")
     world.see(GONE, NEW)
     assert world.moves.kept("job", ("b", "c")) == ("a",)
     world.see(GONE, NEW)
-    assert world.step == "moving to b/c: waits for its first report (179 s left)"
+    assert (
+        world.step
+        == "moving to b/c: dlsched waits for the first report of the new container (179 s left)"
+    )
     world.see(GONE, NEW, reports=[Report(200.0)])
     assert world.acts.done[4:] == ["remove"]
     world.see(NEW)
@@ -193,7 +196,7 @@ def test_saved_ended_made_anew_and_the_old_one_removed_once_the_new_one_reports(
 def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) -> None:
     world.begin()
     world.see(OLD, reports=[replace(ACK, received_s=100.0)])
-    assert world.step.startswith("moving to b/c: saves itself")
+    assert world.step.startswith("moving to b/c: the job saves itself")
     world.see(OLD, at_s=120.0)
     assert world.step == ""
     assert world.alarms == ("job: not moved: the job acknowledged no checkpoint within 20 s",)
@@ -317,7 +320,7 @@ def test_a_signal_that_never_got_there_is_sent_again(world: World) -> None:
 @pytest.mark.parametrize(
     ("heir", "why"),
     [
-        (replace(NEW, state=ContainerState.EXITED, pid=0, exit_code=9), "ended: exit code 9"),
+        (replace(NEW, state=ContainerState.EXITED, pid=0, exit_code=9), "ended with exit code 9"),
         (replace(NEW, restarts=1, exit_code=None), "ended, and Docker started it again"),
         (replace(NEW, state=ContainerState.CREATED, pid=0), "was never started"),
     ],
@@ -329,7 +332,8 @@ def test_a_new_one_that_ends_is_removed_and_the_old_one_started(
     before = len(world.acts.done)
     world.see(GONE, heir)
     assert (
-        world.step == f"moving back, since the job's new container {why}: removes the new container"
+        world.step
+        == f"moving back, since the job's new container {why}: dlsched removes the new container"
     )
     ended = replace(heir, state=ContainerState.EXITED, pid=0)
     if heir.state is ContainerState.RUNNING:
@@ -357,7 +361,7 @@ def test_one_that_came_to_its_end_there_has_come_back(world: World) -> None:
 def test_silence_is_a_failure_only_of_a_job_with_a_target(world: World) -> None:
     world.watched()
     world.see(GONE, NEW, at_s=world.now_s + STAYS_UP_S)
-    assert "waits for its first report" in world.step
+    assert "waits for the first report" in world.step
     world.see(GONE, NEW, at_s=world.now_s + REPORT_WITHIN_S)
     assert f"reported nothing within {REPORT_WITHIN_S:g} s" in world.step
 
@@ -447,7 +451,10 @@ def test_an_agent_that_ends_leaves_a_new_one_that_runs(world: World) -> None:
 
 def test_found_container_goes_back_after_one_observation(world: World) -> None:
     world.see(GONE)
-    assert world.step == "moving on or back: dlsched ended in the middle of the move"
+    assert world.step == (
+        "moving to the new container or back to the old one: dlsched ended in the middle of the "
+        "move"
+    )
     assert world.acts.done == []
     world.see(GONE)
     assert world.acts.done == ["bring_back"]
@@ -467,7 +474,7 @@ def test_one_that_is_found_running_may_end_at_any_moment_so_it_is_ended(world: W
 def test_a_new_one_that_is_found_is_waited_for(world: World) -> None:
     for _ in range(2):
         world.see(GONE, NEW)
-    assert world.step.startswith("moving waits for its first report")
+    assert world.step.startswith("moving to a new container: dlsched waits for the first report")
     world.see(GONE, NEW, reports=[Report(200.0)])
     assert world.acts.done == ["remove"]
 
@@ -530,7 +537,10 @@ def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
     world.see(GONE)
     waits = world.moves.forsake(REMOVE, world.listing(GONE), world.now_s)
     assert isinstance(waits, Outcome)
-    assert (waits.status, waits.detail) == ("begun", "moving to b/c: makes the new container")
+    assert (waits.status, waits.detail) == (
+        "begun",
+        "moving to b/c: dlsched makes the new container",
+    )
 
 
 def test_a_job_that_is_not_moved_is_nobodys_business(world: World) -> None:

@@ -125,7 +125,7 @@ def test_of_containers_that_never_answer_each_port_is_waited_for_once(
     pages: list[Fetch],
 ) -> None:
     def hang(_: str, __: int, ___: str, within_s: float) -> bytes:
-        raise Unanswered(f"no complete answer within {within_s:.2g} s")
+        raise Unanswered(f"the page was not received whole within {within_s:.2g} s")
 
     pages.append(hang)
     engine = PlayedEngine(*[body(number) for number in range(50)])
@@ -143,7 +143,7 @@ def test_a_page_says_what_was_counted_since_its_start(pages: list[Fetch]) -> Non
     assert (one.reading.above_s, one.reading.seconds) == (0.0, 0.1)
     pages.append(lambda *_: page(0))
     (one,) = probed(PlayedEngine(body(1))).values()
-    assert (one.reading, one.unread) == (None, "no request yet")
+    assert (one.reading, one.unread) == (None, "the metrics page counts no request yet")
 
 
 def test_a_page_of_no_preset_is_proposed_by_name(pages: list[Fetch]) -> None:
@@ -158,7 +158,7 @@ def test_another_port_or_path_stands_beside_the_preset(pages: list[Fetch]) -> No
     def there(_: str, port: int, path: str, __: float) -> bytes:
         if (port, path) == (9100, "/metrics/"):
             return page(5)
-        raise OtherStatus("answers with status 307")
+        raise OtherStatus("the page is answered with HTTP status 307")
 
     pages.append(there)
     config = {"Image": "acme/app", "Labels": {}, "ExposedPorts": {"9100/tcp": {}, "53/udp": {}}}
@@ -229,7 +229,7 @@ def test_what_is_managed_already_says_how(pages: list[Fetch]) -> None:
     engine = PlayedEngine(body(1, config=labels), body(2), body(3))
     found = probed(engine, managed={body(2)["Id"][:12]: "adopted: `dlsched why two`"})
     assert [found[name].managed for name in ("c001", "c002", "c003")] == [
-        "adopted by its labels",
+        "the container's labels already adopt it",
         "adopted: `dlsched why two`",
         None,
     ]
