@@ -137,18 +137,18 @@ class ClusterStatus(Value):
     leader: str
     """The manager whose controller acts; empty: unknown."""
     policy: str
-    written_at: str
-    observed_at: str
+    written_at: str = ""
+    observed_at: str = ""
     """When nodes and jobs were as they are here; empty: never, as another manager leads."""
-    nodes: tuple[NodeRow, ...]
-    jobs: tuple[JobRow, ...]
-    queue: tuple[QueueRow, ...]
-    asked: tuple[str, ...]
+    nodes: tuple[NodeRow, ...] = ()
+    jobs: tuple[JobRow, ...] = ()
+    queue: tuple[QueueRow, ...] = ()
+    asked: tuple[str, ...] = ()
     """Requests of people that are not done yet, and what they wait for."""
-    rejected: tuple[str, ...]
+    rejected: tuple[str, ...] = ()
     """Problems of this manager's job files, and of others' submissions."""
-    alarms: tuple[str, ...]
-    totals: ClusterTotals | None
+    alarms: tuple[str, ...] = ()
+    totals: ClusterTotals | None = None
     """None: this controller does not lead, or has not yet."""
 
 

@@ -207,8 +207,8 @@ class _Node:
             report = read_report(body)
         except WireError as error:
             raise WireError(f"the report is refused: {error}") from None
-        if report.node != self._name:
-            raise WireError(f"the report is refused: it is from node {report.node}")
+        if report.name != self._name:
+            raise WireError(f"the report is refused: it is from node {report.name}")
         self._heard_s = report.now_s
         return self._on_own_clock(report)
 

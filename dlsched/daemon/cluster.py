@@ -186,15 +186,6 @@ class ClusterLoop:
             manager=self._parts.name,
             leader="",
             policy=settings.cluster.policy,
-            written_at="",
-            observed_at="",
-            nodes=(),
-            jobs=(),
-            queue=(),
-            asked=(),
-            rejected=(),
-            alarms=(),
-            totals=None,
         )
 
     def _next_status(self, report: RoundReport, scanned: FolderReport) -> ClusterStatus:

@@ -127,7 +127,7 @@ def test_a_report_that_lies_makes_the_node_silent(
     agent, name = FakeAgent(), "node-1"
 
     def written(report: NodeReport) -> bytes:
-        return report_bytes(replace(report, node=name))
+        return report_bytes(replace(report, name=name))
 
     monkeypatch.setattr("dlsched.cluster.agent.server.report_bytes", written)
     with serving(agent, own["node-1"], port), asking(manager, port) as agents:

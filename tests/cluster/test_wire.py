@@ -64,11 +64,11 @@ reports = st.builds(
     st.none() | wholes,
     wholes,
     st.frozensets(lines, max_size=3),
-    st.sampled_from(Sharing),
-    amounts,
-    amounts,
-    st.lists(holdings, max_size=3, unique_by=lambda one: one.job).map(tuple),
-    st.lists(jobs, max_size=3, unique_by=lambda one: one.name).map(tuple),
+    sharing=st.sampled_from(Sharing),
+    age_s=amounts,
+    now_s=amounts,
+    holdings=st.lists(holdings, max_size=3, unique_by=lambda one: one.job).map(tuple),
+    jobs=st.lists(jobs, max_size=3, unique_by=lambda one: one.name).map(tuple),
 )
 orders = st.builds(
     Order,

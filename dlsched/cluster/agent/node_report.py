@@ -57,7 +57,7 @@ def node_report(
     kept_bytes = math.fsum(spec.container.memory_bytes or 0 for spec in kept if spec is not None)
     taken_gpus = {gpu for one in snapshot.jobs for gpu in one.gpus}
     return NodeReport(
-        node="",
+        name="",
         capacity_cores=snapshot.node.capacity_cores,
         foreign_cores=_foreign_cores(cycle, held),
         memory_free_bytes=max(int(snapshot.node.memory_bytes - local_bytes - kept_bytes), 0),

@@ -183,7 +183,7 @@ class _Routes:
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
         self.nodes = dict(asked.nodes)
         report = self._agent.report(asked.placed, frozenset(asked.nodes), asked.heard_s)
-        report = replace(report, node=self._certificates.own().name, now_s=self._now_s())
+        report = replace(report, name=self._certificates.own().name, now_s=self._now_s())
         return Response(report_bytes(report), media_type="application/json")
 
     async def order(self, request: Request) -> Response:

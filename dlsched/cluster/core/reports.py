@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from dlsched.cluster.core.records import STRICT, FirstProblem, Holding
-from dlsched.cluster.core.snapshot import EVALUATIONS_MAX, Evaluation, Left, Sharing
+from dlsched.cluster.core.snapshot import EVALUATIONS_MAX, Evaluation, Left, NodeFigures
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
@@ -46,18 +46,10 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReport:
-    """One answer of a node's agent."""
+class NodeReport(NodeFigures):
+    """One answer of a node's agent. It is what crosses the network."""
 
     __pydantic_config__ = STRICT
-    node: str
-    capacity_cores: float
-    foreign_cores: float = 0.0
-    memory_free_bytes: int | None = None
-    gpus_free: int = 0
-    images: Annotated[frozenset[str], FirstProblem()] = frozenset()
-    sharing: Sharing = Sharing.SHORTEST
-    age_s: float = 0.0
     now_s: float = 0.0
     """The node's clock as this is sent, by which evaluations have their times."""
     holdings: Annotated[tuple[Holding, ...], FirstProblem()] = ()

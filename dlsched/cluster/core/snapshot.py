@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
+from dlsched.cluster.core.records import FirstProblem
 from dlsched.model.units import CORES_MIN
 
 _ID = re.compile("(sha256:)?[0-9a-f]{12,64}")
@@ -68,8 +69,8 @@ class Left(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSummary:
-    """One node, as its agent last reported it."""
+class NodeFigures:
+    """One node, as its agent reports it."""
 
     name: str
     capacity_cores: float
@@ -78,14 +79,10 @@ class NodeSummary:
     memory_free_bytes: int | None = None
     """None: unknown, so memory refuses no job."""
     gpus_free: int = 0
-    images: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    state: NodeState = NodeState.READY
+    images: Annotated[frozenset[str], FirstProblem()] = frozenset()
     sharing: Sharing = Sharing.SHORTEST
     age_s: float = 0.0
     """Age of the report."""
-    speed: float = 1.0
-    """Steps per core-second of a job here, relative to the cluster's typical node."""
 
     def has_image(self, image: str) -> bool:
         """Whether it is there, or that is not known: which are, or an image by its digest or id."""
@@ -97,6 +94,16 @@ class NodeSummary:
     def free_cores(self) -> float:
         """Cores for jobs."""
         return max(self.capacity_cores - self.foreign_cores, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSummary(NodeFigures):
+    """The same, with what the controller knows."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    state: NodeState = NodeState.READY
+    speed: float = 1.0
+    """Steps per core-second of a job here, relative to the cluster's typical node."""
 
 
 @dataclass(frozen=True, slots=True)

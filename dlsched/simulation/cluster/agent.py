@@ -70,7 +70,7 @@ def report_of(
         if own.phase in OCCUPIES
     )
     return NodeReport(
-        node=node.name,
+        name=node.name,
         capacity_cores=node.own.node.cores,
         foreign_cores=(last.snapshot.node.foreign_cores or 0.0) if last else 0.0,
         memory_free_bytes=node.own.node.memory_bytes - used_bytes,

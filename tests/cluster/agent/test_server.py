@@ -46,7 +46,7 @@ def test_a_manager_gets_the_report(
     status, body = asked(manager, port, REPORT, named("node-1", "node-2", train=7))
     assert status == 200
     report = read_report(body)
-    assert (report.node, report.now_s) == ("node-1", NODE_S)
+    assert (report.name, report.now_s) == ("node-1", NODE_S)
     assert agent.placed == [{"train": 7}]
     assert agent.nodes == {"node-1", "node-2"}
     assert server.address("node-2") == "127.0.0.1"

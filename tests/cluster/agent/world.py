@@ -249,7 +249,7 @@ class World:
         if node in self.mute:
             return None
         self.heard_s[node] = self.now
-        return replace(report, node=node)
+        return replace(report, name=node)
 
     def send(self, order: Order) -> None:
         self.sent.append(order)
