@@ -59,7 +59,10 @@ class Confinement:
         for place in self.kept_out:
             kept = os.path.realpath(place)
             if is_under(real, kept) or is_under(kept, real):
-                raise ValueError(f"the source {source!r} is not bound: the path leads to {place}")
+                raise ValueError(
+                    f"the source {source!r} is not bound: it would let the job read or change "
+                    f"{place}: bind another folder"
+                )
 
 
 class _Unsafe(Exception):

@@ -254,7 +254,10 @@ def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place(ledger: Le
     assert state.removals == ()
     assert state.snapshot.jobs[0].container_id == "id-a"
     assert texts(state.alarms) == (
-        "a: container id-Z is not touched: it carries the labels of the job's container",
+        (
+            "a: another container, id-Z, has the labels of this job's container, and is left "
+            "alone: remove it, or run it without dlsched's labels"
+        ),
     )
 
 
