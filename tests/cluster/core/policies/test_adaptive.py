@@ -38,8 +38,8 @@ def test_vector_b() -> None:
     first = decide(snapshot(PAIR, equal_jobs("A", "A", "A", "A")))
     assert first.moves[0] == Move("j0", "B")
     assert first.why["j0"] == (
-        "A>B: gains 790 s; ends in 210 s instead of 400 s, the cluster in 300 s instead of 400 s; "
-        "next j1 to B: 790 s"
+        "A>B: gains 790 s; the job ends in 210 s instead of 400 s, the cluster's last one in 300 s "
+        "instead of 400 s; next j1 to B: 790 s"
     )
     assert decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).moves == ()
 
@@ -60,7 +60,7 @@ def test_alternatives_say_which_rule_refused_each_node() -> None:
     kept, *full = found.alternatives["j0"]
     # Sums 1600 + 900 -> 900 + 1190 + 403.3; the end 400 -> 403.3.
     gain_s = pytest.approx(6.67 - 10, abs=0.01)
-    assert kept == Alternative("C", "gains -3 s, needs more than 20 s", gain_s)
+    assert kept == Alternative("C", "would gain -3 s, a move needs more than 20 s", gain_s)
     assert full == [Alternative("D", floor), Alternative("E", floor)]
     # Of one that stays the best move is among them, and where none fits the nodes that lack room.
     stays = decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).alternatives["j0"]
@@ -92,7 +92,7 @@ def test_a_move_has_to_gain_whatever_is_left_of_the_job() -> None:
     unsure = [replace(one, left=Left(1.0, 800.0, 1600.0)) for one in known]
     found = decide(snapshot(PAIR, unsure))
     assert found.moves == ()
-    assert "if as little work is left as may be" in found.why["j0"]
+    assert "if the least of the job's work is left" in found.why["j0"]
     unknown = [replace(one, left=None) for one in known]
     assert decide(snapshot(PAIR, unknown)).moves == ()
 
@@ -110,7 +110,7 @@ def test_a_new_job_starts_where_completions_grow_least() -> None:
     running = [job("a1", "A", 8, 4), job("a2", "A", 8, 4), job("b", "B", 8000, 8)]
     found = decide(snapshot(nodes, [*running, job("q", None, 800, 8)]))
     assert dict(found.place) == {"q": "A"}
-    assert found.why["q"].startswith("A adds least to all completions: 10")
+    assert found.why["q"].startswith("on A the sum of all jobs' ends grows least: by 10")
     assert dict(decide(snapshot(nodes, [*running, job("q")]), "spread").place) == {"q": "B"}
 
 
@@ -137,14 +137,14 @@ def test_a_missing_image_costs_its_pull() -> None:
 def test_foreign_load_and_speed_count() -> None:
     nodes = [node("A", foreign_cores=6.0), node("B", speed=0.5), node("C", foreign_cores=7.99999)]
     found = decide(snapshot(nodes, [job("q")]))
-    assert found.why["q"] == "A adds least to all completions: 400 s; next B: 400 s"
+    assert found.why["q"] == "on A the sum of all jobs' ends grows least: by 400 s; next B: 400 s"
 
 
 def test_a_draining_node_is_emptied_without_regard_to_cost() -> None:
     nodes = [node("A", state=NodeState.DRAINING), node("B")]
     found = decide(snapshot(nodes, [job("x", "A", 10.0), job("y", "B")]))
     assert found.moves == (Move("x", "B"),)
-    assert found.why["x"].startswith("A drains; B adds least")
+    assert found.why["x"].startswith("A drains; on B the sum of all jobs' ends")
 
 
 def judged(speed: float, **change: Any) -> tuple[ClusterDecision, AdaptiveMemory]:
@@ -165,7 +165,7 @@ def test_the_speed_before_a_move_is_remembered_with_it() -> None:
 def test_a_move_to_a_slow_node_is_undone_and_the_speed_remembered() -> None:
     found, memory = judged(5.0)
     assert found.moves == (Move("m", "A", undo=True),)
-    assert found.why["m"].startswith("0.50 of its speed on A; ends in ")
+    assert found.why["m"].startswith("the job has only 0.50 of its speed on A, and would end in ")
     assert memory == AdaptiveMemory((), (Speed("torch", "B", 0.5, NOW_S + 7200),))
     # A job of the same image now expects that speed there: 800 core-s on 4 cores, twice as long.
     placed = decide(snapshot(PAIR, [job("q", image="torch")]), memory=memory)
@@ -205,7 +205,7 @@ def test_a_move_has_to_gain_if_much_is_left_too() -> None:
     perhaps = replace(short, left=Left(100.0, 100.0, 10_000.0))
     found = decide(snapshot(nodes, [*others, perhaps]))
     assert Move("x", "B") not in found.moves
-    assert found.why["x"].endswith("if as much work is left as may be")
+    assert found.why["x"].endswith("if the most of the job's work is left")
 
 
 def test_a_move_is_not_undone_where_there_is_no_room_any_more() -> None:
