@@ -143,5 +143,5 @@ class StoreContract:
         for _ in range(2):
             two.drain(node, on=False)
         assert not any(each.draining for each in one.nodes().values())
-        with pytest.raises(StoreError, match="node-9: no node of the "):
+        with pytest.raises(StoreError, match="node-9 is not a node of the "):
             one.drain("node-9")
