@@ -104,14 +104,11 @@ def _parts(node: ast.AST) -> dict[str, str]:
 
 
 def _choice(node: ast.AST) -> str | None:
-    """The text, or both values of a condition, of which one at least is a text."""
-    if not isinstance(node, ast.IfExp):
-        return _text(node)
-    both = {one: _text(one) for one in (node.body, node.orelse)}
-    if not any(both.values()):
-        return None
-    shown = (_placed(one, {}) if text is None else text for one, text in both.items())
-    return f"[{' | '.join(shown)}]"
+    """The text, or both of a condition's."""
+    if isinstance(node, ast.IfExp):
+        both = [_text(one) for one in (node.body, node.orelse)]
+        return None if None in both else f"[{' | '.join(map(str, both))}]"
+    return _text(node)
 
 
 def _is_command(node: Defined) -> bool:
@@ -145,7 +142,7 @@ def _length(text: str) -> int:
 
 def of_page(source: str, place: str) -> Iterator[Shown]:
     """The strings of several words in a script of the page."""
-    for found in _PAGE.finditer(re.sub(r"(?m)(?:^\s*(?:\*|/\*)|(?:^|\s)//\s).*$", "", source)):
+    for found in _PAGE.finditer(re.sub(r"(?m)^\s*(?://|\*|/\*).*$", "", source)):
         text = next(one for one in found.groups() if one is not None)
         if _length(text) >= LENGTH_MIN:
             yield Shown(place, " ".join(text.split()))

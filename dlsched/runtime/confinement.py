@@ -44,24 +44,26 @@ class Confinement:
     def _check_bind(self, source: str) -> None:
         root = next((root for root in self.roots if is_under(source, root)), None)
         if root is None:
-            raise ValueError(f"the source {source!r} is in no folder that the job's owner may bind")
+            raise ValueError(
+                f"the volume's source {source!r} is in no folder that the job's owner may bind"
+            )
         parts = Path(source).relative_to(root).parts
         try:
             real_root = _resolved(root)
             _walk(real_root, parts)
         except OSError as error:
             raise ValueError(
-                f"the source {source!r} cannot be inspected: {error.strerror}"
+                f"the volume's source {source!r} cannot be inspected: {error.strerror}"
             ) from error
         except _Unsafe as unsafe:
-            raise ValueError(f"the source {source!r} is not bound: {unsafe}") from unsafe
+            raise ValueError(f"the volume's source {source!r} is not bound: {unsafe}") from unsafe
         real = str(Path(real_root, *parts))
         for place in self.kept_out:
             kept = os.path.realpath(place)
             if is_under(real, kept) or is_under(kept, real):
                 raise ValueError(
-                    f"the source {source!r} is not bound: it would let the job read or change "
-                    f"{place}: bind another folder"
+                    f"the volume's source {source!r} is not bound: through it, the job could reach "
+                    f"{place}, which jobs must not see"
                 )
 
 
@@ -81,7 +83,7 @@ def _resolved(root: str) -> str:
         status = below.lstat()
         sticky = within.st_mode & stat.S_ISVTX and is_operator(status.st_uid)
         if not is_operator(within.st_uid) or (within.st_mode & 0o022 and not sticky):
-            raise _Unsafe(f"{here} above it can be changed by others than root")
+            raise _Unsafe(f"users other than root can change {here}, a folder above the source")
         if not stat.S_ISLNK(status.st_mode):
             here = below
             continue
@@ -100,7 +102,10 @@ def _walk(root: str, parts: tuple[str, ...]) -> None:
     try:
         for part in parts:
             if not is_operators_alone(os.fstat(at)):
-                raise _Unsafe(f"{here} above it can be changed by others than root: bind {here}")
+                raise _Unsafe(
+                    f"users other than root can change {here}, a folder above the source: bind "
+                    f"{here} instead"
+                )
             below = os.open(part, _LOOKING, dir_fd=at)
             os.close(at)
             at, here = below, f"{here}/{part}"

@@ -98,8 +98,12 @@ def idle_alarms(gpus: Iterable[GpuView]) -> list[Alarm]:
             holder = f"{one}{', not a job,' if one.kind is HolderKind.FOREIGN else ''}"
             idle = f"has not used the GPU for over {render_seconds(one.idle_over_s)}"
             size_bytes = one.memory_bytes
-            size = "an unknown amount" if size_bytes is None else render_bytes(size_bytes)
-            text = f"GPU {gpu.fact.index}: {holder} holds {size} of memory and {idle}"
+            held = (
+                "memory of unknown size"
+                if size_bytes is None
+                else f"{render_bytes(size_bytes)} of memory"
+            )
+            text = f"GPU {gpu.fact.index}: {holder} holds {held} and {idle}"
             alarms.append(Alarm(f"{gpu.uuid} {one}", AlarmKey.GPU_IDLE, text))
     return alarms
 

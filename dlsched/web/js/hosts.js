@@ -5,7 +5,8 @@ import { metric, plural, seconds } from "./words.js";
 
 const AGAIN_MS = 3000;
 const RARELY_MS = 30000; // where no controller has run
-const OLD_S = 60; // as `dlsched cluster status`: the controller has ended, or hangs
+// As `dlsched cluster status` has it: the controller has ended, or hangs.
+const OLD_S = 60;
 const ROWS = 200;
 
 const STATES = {

@@ -114,7 +114,7 @@ def test_one_that_is_too_long_is_not_begun(
     server: AgentServer, worker: Certificates, port: int, folder: Path
 ) -> None:
     with fetcher(worker, port, most_bytes=len(ARCHIVE) - 1) as checkpoints:
-        line = "node-1: the checkpoint has 2 MiB, at most 2 MiB fit"
+        line = "node-1: the checkpoint has 2 MiB, and this node takes at most 2 MiB"
         assert fetched(checkpoints, folder, ARCHIVE) == line
     assert list(folder.iterdir()) == []
 

@@ -338,11 +338,12 @@ class LeastAdded:
             waits_s = 0.0 if occupancy.nodes[name].has_image(job.image) else self._pull_s
             added.append((self._forecasts.added_s(job, name, waits_s), name))
         added.sort()
-        added_s, self._stale = added[0]
-        why = f"on {self._stale} the sum of all jobs' ends grows least: by {added_s:.0f} s"
+        added_s, node = added[0]
+        self._stale = node
+        why = f"on node {node}, the job adds least to all jobs' completion times: {added_s:.0f} s"
         if len(added) > 1:
             why += f"; next {added[1][1]}: {added[1][0]:.0f} s"
-        return self._stale, why
+        return node, why
 
     def _rate(self, node: str) -> None:
         cores = self._forecasts.occupancy.nodes[node].free_cores

@@ -110,7 +110,9 @@ def test_a_new_job_starts_where_completions_grow_least() -> None:
     running = [job("a1", "A", 8, 4), job("a2", "A", 8, 4), job("b", "B", 8000, 8)]
     found = decide(snapshot(nodes, [*running, job("q", None, 800, 8)]))
     assert dict(found.place) == {"q": "A"}
-    assert found.why["q"].startswith("on A the sum of all jobs' ends grows least: by 10")
+    assert found.why["q"].startswith(
+        "on node A, the job adds least to all jobs' completion times: 10"
+    )
     assert dict(decide(snapshot(nodes, [*running, job("q")]), "spread").place) == {"q": "B"}
 
 
@@ -137,14 +139,17 @@ def test_a_missing_image_costs_its_pull() -> None:
 def test_foreign_load_and_speed_count() -> None:
     nodes = [node("A", foreign_cores=6.0), node("B", speed=0.5), node("C", foreign_cores=7.99999)]
     found = decide(snapshot(nodes, [job("q")]))
-    assert found.why["q"] == "on A the sum of all jobs' ends grows least: by 400 s; next B: 400 s"
+    assert (
+        found.why["q"]
+        == "on node A, the job adds least to all jobs' completion times: 400 s; next B: 400 s"
+    )
 
 
 def test_a_draining_node_is_emptied_without_regard_to_cost() -> None:
     nodes = [node("A", state=NodeState.DRAINING), node("B")]
     found = decide(snapshot(nodes, [job("x", "A", 10.0), job("y", "B")]))
     assert found.moves == (Move("x", "B"),)
-    assert found.why["x"].startswith("A drains; on B the sum of all jobs' ends")
+    assert found.why["x"].startswith("A drains; on node B, the job adds least")
 
 
 def judged(speed: float, **change: Any) -> tuple[ClusterDecision, AdaptiveMemory]:
