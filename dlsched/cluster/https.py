@@ -168,7 +168,7 @@ def refusal(status: int, body: bytes) -> str:
     try:
         line = str(json.loads(body)["error"])
     except (LookupError, RecursionError, TypeError, ValueError):
-        return f"status {status}, without a reason"
+        return f"the node answered with HTTP status {status}, without a reason"
     return f"refused ({status}): {_line(line)}"
 
 
@@ -186,7 +186,7 @@ def reason(error: BaseException) -> str:
 def _check(found: Peer, to: Destination, cluster: str) -> None:
     """Raises CertificateError unless that node of this cluster answered."""
     if found.name != to.node:
-        raise CertificateError(f"node {found.name} answers there, not {to.node}")
+        raise CertificateError(f"node {found.name} answers at this address, not node {to.node}")
     if found.organisation != cluster:
         raise CertificateError(f"{to.node} is of another cluster: {found.organisation}")
 

@@ -53,7 +53,11 @@ class Requests:
                 why = "its engine answers: start dlsched on that node, or stop the engine"
                 self._done(one, f"{node} is not off: {why}", report)
             elif node not in members and node not in named:
-                self._done(one, f"{node} is no longer a member, and no job needs it", report)
+                self._done(
+                    one,
+                    f"{node} is no longer a member, and no job waits for it: nothing to do",
+                    report,
+                )
             else:
                 found.add(node)
                 report.requests[one] = (

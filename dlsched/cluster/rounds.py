@@ -226,7 +226,7 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
     if state is RecordState.MOVING:
         saved = record.saved
         what = f"step {saved.step}, {render_bytes(saved.size_bytes)}" if saved else "nothing saved"
-        return f"{at(record.on)} goes on with the job from {at(record.source)} ({what})"
+        return f"the job continues on {at(record.on)}, moved from {at(record.source)} ({what})"
     if state is RecordState.UNDOING:
         return f"the move to {at(record.on)} is given up: {failure or 'the move failed'}"
     if state is RecordState.RETURNING:
@@ -239,13 +239,13 @@ def happened(record: Record, before: Record | None, failure: str, names: Mapping
         # The reason has the program's own code; the record's says only whether it succeeded.
         return f"ended on {at(record.on)}: {record.why or f'exit code {record.exit_code}'}"
     if was is RecordState.MOVING:
-        return f"has moved to {at(record.on)}"
+        return f"the job has moved to {at(record.on)}"
     if was is RecordState.RETURNING:
-        return f"runs on {at(record.on)} again"
+        return f"the job runs on {at(record.on)} again"
     if was is RecordState.LEAVING:
         return f"stays on {at(record.on)}: {failure or 'the job has ended'}"
     if before is not None and was is RecordState.PLACED:
-        goes = "goes by" if record.epoch == before.epoch else "gets"
+        goes = "follows" if record.epoch == before.epoch else "gets"
         return f"{at(record.on)} {goes} the job's present file"
     return f"placed on {at(record.on)}"
 

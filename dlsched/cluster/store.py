@@ -112,7 +112,7 @@ class MemoryStore:
 
     def drain(self, node: str, *, on: bool = True) -> None:
         if node not in self.members:
-            raise StoreError(f"{node}: no node of the cluster")
+            raise StoreError(f"{node} is not a node of the cluster")
         self.members[node] = replace(self.members[node], draining=on)
 
     def leader(self) -> str:
@@ -138,7 +138,9 @@ class MemoryStore:
         before = self._submissions.get(submission.job)
         others = before is not None and before.by != submission.by
         if before is not None and others and can_withdraw(self.members, before.by):
-            raise StaleRecord(f"{submission.job}: {before.by} has a job of that name")
+            raise StaleRecord(
+                f"{submission.job}: manager {before.by} has submitted a job of that name"
+            )
 
     def submit(self, submission: Submission) -> None:
         self.check(submission)
@@ -161,4 +163,7 @@ class MemoryStore:
     def _check(self, job: str, version: int | None) -> None:
         present = self._records.get(job)
         if (present.version if present else None) != version:
-            raise StaleRecord(f"{job}: version {version} is no longer the present one")
+            raise StaleRecord(
+                f"{job}: another program has changed the job's record: version {version} is no "
+                "longer the present one"
+            )

@@ -226,7 +226,7 @@ def carried_spec(text: str, file: str, presets: Presets | None) -> JobSpec:
 
 def not_carried(_name: str) -> str:
     """Reads no env_file: for `parse_spec`. Raises ValueError."""
-    raise ValueError("an env_file stays on its host: write `environment` instead")
+    raise ValueError("an env_file is not sent to other hosts: write `environment` instead")
 
 
 def submit_file(
@@ -242,7 +242,7 @@ def submit_file(
             there = store.submissions().get(spec.name)
             if there is not None and there.by == by and there.name != file_name:
                 if (folder / there.name).is_file():
-                    yield ("name",), f"{spec.name} is the job of {there.name}"
+                    yield ("name",), f"file {there.name} already has a job named {spec.name}"
             elif there and there.by != by and can_withdraw(nodes := store.nodes(), there.by):
                 host = nodes[there.by].host or there.by
                 yield ("name",), f"manager {host} has submitted a job of that name"

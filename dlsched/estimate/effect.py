@@ -12,7 +12,7 @@ from dlsched.estimate.latency.law import normal_quantile
 from dlsched.estimate.sketch import cv, measured_s, merge
 from dlsched.estimate.tuning import FEW_REQUESTS, MARGIN, SETTLED_S
 from dlsched.model.facts import LatencySketch
-from dlsched.model.units import render_seconds
+from dlsched.model.units import counted, render_seconds
 
 BEFORE_S = 30.0
 """Time before a change that is compared: at a request a second enough to judge."""
@@ -70,18 +70,18 @@ class Effect:
     def __str__(self) -> str:
         wait = render_seconds(round(self.waits_s or 0.0))
         if self.verdict is Verdict.UNJUDGED:
-            return f"{self.verdict}: changed again after {wait}"
+            return f"{self.verdict}: the job's limits changed again after {wait}"
         if self.verdict is Verdict.LATER:
             return f"effect: measured in {wait}"
         fewest = min((self.requests_after, "after"), (self.requests_before, "before"))
         if self.verdict is Verdict.FEW and fewest[0] < self.least_requests:
-            text = f"{self.verdict} ({fewest[0]} {fewest[1]} it)"
+            text = f"{self.verdict} ({fewest[0]} {fewest[1]} the change)"
         else:
             doubt = " to tell" if self.verdict is Verdict.FEW else ""
             requests = self.requests_before + self.requests_after
             text = f"{self.verdict}{doubt}: {self._times()} ({requests} requests)"
         if self.others:
-            text += f", {self.others} other{'s' if self.others > 1 else ''} changed too"
+            text += f", {counted(self.others, 'other job')} changed too"
         return text
 
     def _times(self) -> str:

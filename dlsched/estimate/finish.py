@@ -42,9 +42,10 @@ def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = (
     if target.deadline_s is not None and job.started_at_s is not None:
         due_s = job.started_at_s + target.deadline_s
         if due_s > now_s:
-            return _at(due_s, f"{job.name} has its deadline")
-    known = "does not come nearer to" if len(given) >= _LEAST_POINTS else "reports too little of"
-    return unknown(f"{job.name} {known} {goal}")
+            return _at(due_s, f"{job.name} is expected to run until its deadline")
+    if len(given) < _LEAST_POINTS:
+        return unknown(f"{job.name} has reported too few values to say when it reaches {goal}")
+    return unknown(f"{job.name} does not come nearer to {goal}")
 
 
 def _at(at_s: float, why: str) -> Forecast:

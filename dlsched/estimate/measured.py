@@ -100,12 +100,13 @@ def unclear(target: Target | None, recent: LatencySketch) -> str | None:
     if recent.missed and against_target_s(replace(recent, missed=0), target) is not None:
         what = "the mean" if target.quantile is None else render_quantile(target.quantile)
         return (
-            f"{what} may be on either side of {asked}: packets at the job's sockets were not read"
+            f"whether {what} is above {asked} is not known: some packets at the job's sockets "
+            "were not read"
         )
     if target.quantile is None:
         return (
-            f"the mean may be on either side of {asked}: the metrics page rounds or contradicts "
-            "its own sum"
+            f"whether the mean is above {asked} is not known: the sum of latencies on the job's "
+            "metrics page is rounded, or contradicts its buckets"
         )
     stat = render_quantile(target.quantile)
     edges = quantile_bounds(recent, target.quantile, by_sum=False)
@@ -125,7 +126,7 @@ def lacking(target: Target | None, progress: Progress) -> str | None:
     if not isinstance(target, AccuracyTarget) or progress.lacks is None:
         return None
     steps = bool(progress.samples) and progress.samples[-1].step is not None
-    return f"{'steps' if steps else 'reports'} come, `{target.metric}` never"
+    return f"the job reports{' steps' if steps else ''}, but never `{target.metric}`"
 
 
 def lacking_in_full(target: Target | None, progress: Progress) -> str | None:

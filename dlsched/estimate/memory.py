@@ -167,5 +167,5 @@ def filling_text(filling: Filling) -> str:
     return (
         f"memory in use grew by {render_bytes(filling.grew_bytes)} in the last "
         f"{render_seconds(filling.over_s)}; the limit of {render_bytes(filling.limit_bytes)} is "
-        f"reached in about {render_seconds(minutes_s)} if it goes on"
+        f"reached in about {render_seconds(minutes_s)} if the growth goes on"
     )

@@ -99,7 +99,10 @@ class Response:
         if ceiling is None:
             return ""
         if self.phase is Phase.FEWER:
-            return f"tried for a moment with {ceiling:.3f} cores, to measure the effect"
+            return (
+                f"a trial: the job gets at most {ceiling:.3f} cores for a moment, to measure "
+                "whether it becomes slower"
+            )
         text = (
             f"at most {ceiling:.3f} cores: with more than {self.least.cores:.2f} cores the job was "
             "not faster"
@@ -109,7 +112,8 @@ class Response:
                 f" ({self.least.cores:.2f} -> {self.most.cores:.2f} cores: "
                 f"{_pace(self.least)} -> {_pace(self.most)})"
             )
-        return f"{text}; tried again" if self.phase is Phase.MORE else text
+        more = "; a trial with more cores is running, to measure this again"
+        return f"{text}{more}" if self.phase is Phase.MORE else text
 
 
 def followed(

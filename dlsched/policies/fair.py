@@ -34,7 +34,7 @@ class FairPolicy:
         return Decision(
             limits={name: Limits(cpu_cores=cores) for name, cores in shares.items()},
             why={
-                name: f"weight {weights[name]:g} of {whole:g} on {of.amount(capacity, '.2f')}: "
+                name: f"its share by weight ({weights[name]:g} of {whole:g} in all) is "
                 f"{of.amount(cores)}"
                 for name, cores in shares.items()
             },

@@ -42,4 +42,4 @@ def _why(job: JobView) -> str:
         )
     if job.adopted:
         return "observed only: the container has the limits that its owner gave it"
-    return "plain Docker: no ceiling"
+    return "plain Docker: dlsched sets no limit"

@@ -129,7 +129,7 @@ def _check_elsewhere(name: str, fields: Fields, key: str, value: object, group: 
     if problems:
         raise problems[0]
     text = _parameters_text(fields)
-    raise PolicyError(f"policy {name}: no parameter {key!r}, nor has another policy; {text}")
+    raise PolicyError(f"policy {name}: no policy has a parameter {key!r}; {text}")
 
 
 def _check_types(name: str, fields: Fields, options: Mapping[str, object]) -> None:
@@ -159,19 +159,24 @@ def _find(name: str, group: Group) -> type[Any]:
         else:
             names = ", ".join(sorted(p.name for p in _points(group)))
             if not names:
-                line = f"policy {name!r}: no policies of {group.entry_points} are installed"
                 raise PolicyError(
-                    f"{line}: install dlsched again, or name module:Class of your own"
+                    f"policy {name!r}: no policies of {group.entry_points} are installed: install "
+                    "dlsched again, or name module:Class of your own"
                 )
             raise PolicyError(f"no policy {name!r}; known are {names}, or module:Class of your own")
     except (ImportError, AttributeError) as error:
         raise PolicyError(f"policy {name!r} cannot be loaded: {error}{_instead(error)}") from error
     missing = [part for part in group.parts if not hasattr(found, part)]
     if missing:
-        raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see {group.example}")
+        raise PolicyError(
+            f"policy {name!r} lacks {', '.join(missing)}, which every policy has: see "
+            f"{group.example}"
+        )
     if "traits" in group.parts and not isinstance(found.traits, PolicyTraits):
-        line = f"policy {name!r}: traits is {found.traits!r}, must be PolicyTraits(...)"
-        raise PolicyError(f"{line}; see {group.example}")
+        raise PolicyError(
+            f"policy {name!r}: traits is {found.traits!r}, must be PolicyTraits(...): see "
+            f"{group.example}"
+        )
     return cast("type[Any]", found)
 
 
@@ -190,7 +195,7 @@ def _instead(error: ImportError | AttributeError) -> str:
     """Where else to import from, if a module or name of dlsched is missing; else empty."""
     if not re.search(r"'dlsched[.']", str(error)):
         return ""
-    return f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"
+    return f"; import from dlsched.policies, which has {', '.join(policies.__all__)}"
 
 
 def split(spelled: str) -> tuple[str, Mapping[str, str]]:

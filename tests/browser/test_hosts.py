@@ -50,9 +50,12 @@ def test_a_key_leads_to_the_hosts_and_they_scroll_by_keys(visit: Open) -> None:
     expect(one.page.get_by_role("region", name="Jobs of the cluster")).to_be_focused()
     for table, more in (("#nodes", 40), ("#cluster-jobs", 50)):
         assert one.page.locator(f"{table} tbody tr").count() == 201
-        one.shows(f"{table} tbody tr:last-child", f"and {more} more: dlsched cluster status")
+        one.shows(
+            f"{table} tbody tr:last-child",
+            f"{more} more rows not shown here: run dlsched cluster status",
+        )
     assert one.page.locator("#hosts-lines li").count() == 201
-    one.shows("#hosts-lines li:last-child", "more lines: dlsched cluster status")
+    one.shows("#hosts-lines li:last-child", "more lines not shown here: run dlsched cluster status")
 
 
 def test_without_a_cluster_there_is_no_section(visit: Open) -> None:

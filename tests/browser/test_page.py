@@ -174,7 +174,7 @@ def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(visit: Open) 
         "slow: p95 81 ms of 50 ms, grows by a tenth",
         "1.4 cores cut to 1.25: the node is full",
         "resize: failed, engine said: busy",
-        "helped: 90 -> 81.7 ms (212 requests), 2 others changed too; expected 84 ms",
+        "helped: 90 -> 81.7 ms (212 requests), 2 other jobs changed too; expected 84 ms",
         "limit 1.000 -> 1.100 cores",
         "not beside the other jobs",
     )

@@ -92,7 +92,7 @@ class StoreContract:
         assert two.submissions() == {"resnet": submission}
         changed = replace(submission, text="name: resnet\nweight: 2\n")
         one.submit(changed)
-        with pytest.raises(StaleRecord, match=f"{first} has a job of that name"):
+        with pytest.raises(StaleRecord, match=f"{first} has submitted a job of that name"):
             two.submit(replace(SUBMISSION, by="node-b"))
         two.withdraw("resnet", by="node-b")
         assert two.submissions() == {"resnet": changed}
@@ -109,7 +109,7 @@ class StoreContract:
         assert two.submissions() == {}
         one.submit(submission)
         one.check(replace(submission, text="name: resnet\nweight: 2\n"))
-        with pytest.raises(StaleRecord, match=f"{submission.by} has a job of that name"):
+        with pytest.raises(StaleRecord, match=f"{submission.by} has submitted a job of that name"):
             two.check(replace(SUBMISSION, by="node-b"))
         assert two.submissions() == {"resnet": submission}
 
@@ -143,5 +143,5 @@ class StoreContract:
         for _ in range(2):
             two.drain(node, on=False)
         assert not any(each.draining for each in one.nodes().values())
-        with pytest.raises(StoreError, match="node-9: no node of the "):
+        with pytest.raises(StoreError, match="node-9 is not a node of the "):
             one.drain("node-9")

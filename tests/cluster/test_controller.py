@@ -217,7 +217,7 @@ def test_a_move_by_hand_needs_no_gain_and_no_rest(world: World) -> None:
             "the job cannot be moved: the job declares no checkpoint",
         ),
         ("c", None, False, "there is no such node"),
-        ("b", None, True, "the node drains"),
+        ("b", None, True, "the node is being drained"),
     ],
 )
 def test_a_move_by_hand_obeys_the_rules_of_safety(
@@ -271,7 +271,9 @@ def test_the_request_to_forget_a_node_that_has_left_the_swarm_comes_to_an_end(wo
     assert world.last.requests.keys() == {request}, "its job is still there"
     world.round()
     assert world.records["job"].on == "b"
-    assert world.last.done == {request: "a is no longer a member, and no job needs it"}
+    assert world.last.done == {
+        request: "a is no longer a member, and no job waits for it: nothing to do"
+    }
     assert world.store.requests() == []
 
 

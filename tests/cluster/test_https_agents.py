@@ -234,7 +234,10 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
         # Each node's certificate has its role as a second name.
         agents.members({"swarm-worker": Member("swarm-worker", address="127.0.0.1")})
         agents.report("swarm-worker", {})
-        line = f"no report: 127.0.0.1:{port}: node node-1 answers there, not swarm-worker"
+        line = (
+            f"no report: 127.0.0.1:{port}: node node-1 answers at this address, not node "
+            "swarm-worker"
+        )
         assert problem(agents, "swarm-worker") == line
     assert agent.placed == []
 
@@ -251,7 +254,10 @@ def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
             "the report is refused: v is no version, must be 3",
         ),
-        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n", "status 302, without a reason"),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n",
+            "the node answered with HTTP status 302, without a reason",
+        ),
         (b'HTTP/1.1 400 X\r\n\r\n{"error": "a\\u001b[2J"}', "refused (400): a [2J"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * ((8 << 20) + 1), "the answer has more than 8388608"),
     ],

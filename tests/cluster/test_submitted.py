@@ -273,4 +273,4 @@ def test_a_change_that_cannot_be_carried_is_rejected_every_time(submitted: Manag
     submitted.write("a.yaml", f"{RESNET}env_file: e.env\n")
     for _ in range(2):
         (line,) = submitted.settle().rejected
-        assert "an env_file stays on its host" in line
+        assert "an env_file is not sent to other hosts" in line

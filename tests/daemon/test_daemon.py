@@ -296,7 +296,7 @@ def test_a_shadow_is_told_beside_and_never_acts(node: Session, monkeypatch: pyte
     assert (reports[-1].limits, shadow.limits) == ({"alpha": Limits(0.2)}, {"alpha": Limits(0.3)})
     again = command(node, "replay", str(node.state_dir), "--policy", "none")
     assert again.returncode == 0, again.stderr
-    assert "plain Docker: no ceiling" in again.stdout
+    assert "plain Docker: dlsched sets no limit" in again.stdout
 
 
 def test_progress_flows_and_dqoes_moves_the_quota_and_why_tells(node: Session):

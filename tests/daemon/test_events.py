@@ -40,7 +40,7 @@ def test_events_are_followed_over_a_restart_of_the_daemon(node: Session) -> None
         finally:
             following.kill()
         gone, back = said.read_text().splitlines()
-        assert gone.endswith("; tried again every 1 s")
+        assert gone.endswith("; this command asks again every 1 s")
         assert back == "the daemon answers again"
         arrived = [one for one in objects(out.name) if one["kind"] == "arrived"]
         assert [one["job"] for one in arrived] == ["alpha"], "it arrived once, not at each start"

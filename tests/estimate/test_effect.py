@@ -87,9 +87,9 @@ def test_chance_alone_seldom_shows_an_effect() -> None:
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        (range(-30, 1), "too few requests (0 after it)"),
-        (range(8, 14), "too few requests (0 before it)"),
-        ((*range(-30, 1), 39, 40, 41), "too few requests (2 after it)"),
+        (range(-30, 1), "too few requests (0 after the change)"),
+        (range(8, 14), "too few requests (0 before the change)"),
+        ((*range(-30, 1), 39, 40, 41), "too few requests (2 after the change)"),
     ],
 )
 def test_of_too_few_requests_their_number_is_told(seconds: range, told: str) -> None:
@@ -100,7 +100,7 @@ def test_of_too_few_requests_their_number_is_told(seconds: range, told: str) -> 
 def test_a_high_quantile_needs_more_requests() -> None:
     steady = list(requests(0.081, 0.044, a_second=2, spread=0.01))
     assert effect(steady, 0.95, AT_S).verdict is Verdict.HELPED
-    assert str(effect(steady, 0.99, AT_S)) == "too few requests (60 after it)"
+    assert str(effect(steady, 0.99, AT_S)) == "too few requests (60 after the change)"
 
 
 def test_requests_from_before_the_jobs_earlier_change_do_not_count() -> None:
@@ -116,14 +116,14 @@ def test_a_latency_of_nothing_is_no_division_by_it() -> None:
 
 @pytest.mark.parametrize(
     ("others", "told"),
-    [(0, " requests)"), (1, ", 1 other changed too"), (2, "2 others changed too")],
+    [(0, " requests)"), (1, ", 1 other job changed too"), (2, "2 other jobs changed too")],
 )
 def test_it_says_how_many_others_changed(others: int, told: str) -> None:
     assert str(effect(requests(0.081, 0.044), None, AT_S, others=others)).endswith(told)
 
 
 def test_a_change_that_another_follows_is_not_judged() -> None:
-    unjudged = "not judged: changed again after 6 s"
+    unjudged = "not judged: the job's limits changed again after 6 s"
     assert str(not_judged(AT_S, AT_S + 6.2, AT_S + 100)) == unjudged
     assert not_judged(AT_S, AT_S + 40.0, AT_S + 100) is None
 

@@ -66,15 +66,19 @@ def test_a_flattening_curve_is_never_done_before_the_estimate(seen_s):
     assert 0 < in_s <= done_s - seen_s
 
 
+TOO_FEW = "a has reported too few values to say when it reaches accuracy 0.97"
+UNTIL_DEADLINE = "a is expected to run until its deadline"
+
+
 @pytest.mark.parametrize(("view", "in_s", "why"), [
     (job(0.1, 0.2, 0.3), 67.0, "a reaches accuracy 0.97 if it learns on at its present pace"),
     (job(0.1, 0.2, tiers=Tiers(finished=Reached(5.0, 0.98))), -15.0, "a has reached accuracy 0.97"),
-    (job(0.1, 0.2), None, "a reports too little of accuracy 0.97"),
+    (job(0.1, 0.2), None, TOO_FEW),
     (job(0.3, 0.2, 0.1), None, "a does not come nearer to accuracy 0.97"),
     (job(target=LatencyTarget(0.05)), None, "a serves until it is stopped"),
     (job(target=None), None, "a has no target"),
-    (job(target=replace(RISES, deadline_s=120.0)), 100.0, "a has its deadline"),
-    (job(target=replace(RISES, deadline_s=10.0)), None, "a reports too little of accuracy 0.97"),
+    (job(target=replace(RISES, deadline_s=120.0)), 100.0, UNTIL_DEADLINE),
+    (job(target=replace(RISES, deadline_s=10.0)), None, TOO_FEW),
 ])  # fmt: skip
 def test_what_tells_when_a_job_is_done_is_said(view, in_s, why):
     seen = finish_forecast(view, 20.0)

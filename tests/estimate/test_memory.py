@@ -139,5 +139,5 @@ def test_readings_that_are_missing_for_long_are_no_growth() -> None:
 def test_the_text(full_in_s: float, when: str) -> None:
     assert filling_text(Filling(1_290_000_000, 2400.0, LIMIT, full_in_s, 0.0)) == (
         "memory in use grew by 1.2 GiB in the last 40 min; the limit of 8 GiB is reached in about "
-        f"{when} if it goes on"
+        f"{when} if the growth goes on"
     )

@@ -276,7 +276,10 @@ def test_a_trial_that_shows_nothing_ends() -> None:
     known = follow([(10 + FIRST_S, serving(2.0))], known, contended=True)
     assert known.phase is Phase.FEWER
     assert known.ceiling_cores == pytest.approx(2.0 / STEP_DOWN)
-    assert known.reason == "tried for a moment with 1.538 cores, to measure the effect"
+    assert known.reason == (
+        "a trial: the job gets at most 1.538 cores for a moment, to measure whether it becomes "
+        "slower"
+    )
     silent = serving(1.54, count=0, changed_s=50.0)
     still = follow([(10 + FIRST_S + TRIAL_S - 1, silent)], known, contended=True)
     assert still.phase is Phase.FEWER

@@ -33,7 +33,7 @@ def test_a_policy_that_imports_from_another_place_learns_the_right_one(
     monkeypatch.delitem(sys.modules, "old_policy", raising=False)
     with pytest.raises(PolicyError) as raised:
         load("old_policy:Mine")
-    assert "what policies need is in dlsched.policies" in str(raised.value)
+    assert "import from dlsched.policies, which has " in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

@@ -15,6 +15,6 @@ def test_the_policy_divides_by_weight_and_says_so() -> None:
     assert {name: one.cpu_cores for name, one in decision.limits.items()} == pytest.approx(
         {"a": 1.5, "b": 0.5, "c": 0.2}
     )
-    assert decision.why["a"] == "weight 3 of 5 on 2.20 cores: 1.500 cores"
+    assert decision.why["a"] == "its share by weight (3 of 5 in all) is 1.500 cores"
     assert load("fair").traits.reserves
     assert not load("fair").traits.heeds_progress

@@ -258,9 +258,9 @@ def test_what_it_cannot_use_is_the_policys_to_give_to_others() -> None:
     assert decision.limits["a"].cpu_cores == pytest.approx(0.525)
     assert decision.limits["b"].cpu_cores == pytest.approx(4 - 0.525 * MARGIN)
     assert decision.why["a"] == (
-        "weight 1 of 2 on 4.00 cores: 0.578 cores; at most 0.525 cores: with more than 0.50 cores "
-        "the job was not faster (0.50 -> 1.00 cores: 100 ms -> 101 ms); "
-        "weight 1 of 1 on 1.00 of GPU 0's time: 1.000 of GPU 0's time"
+        "its share by weight (1 of 2 in all) is 0.578 cores; at most 0.525 cores: with more than "
+        "0.50 cores the job was not faster (0.50 -> 1.00 cores: 100 ms -> 101 ms); "
+        "its share by weight (1 of 1 in all) is 1.000 of GPU 0's time"
     )
 
 

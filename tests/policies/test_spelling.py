@@ -129,10 +129,7 @@ def test_options_of_another_policy_are_checked_and_not_used() -> None:
     [
         (
             {"gian": 0.2},
-            (
-                "policy fair: no parameter 'gian', nor has another policy; the policy has no "
-                "parameters"
-            ),
+            ("policy fair: no policy has a parameter 'gian'; the policy has no parameters"),
         ),
         ({"fits_most": "two"}, "policy adaptive: fits_most is 'two', must be int"),
         ({"fits_most": True}, "policy adaptive: fits_most is True, must be int"),

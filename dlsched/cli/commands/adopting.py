@@ -44,12 +44,19 @@ _yes = click.option("--yes", is_flag=True, help="Ask no question, as in scripts.
     "--quantile", metavar="Q", help="Statistic of the latency: mean (default), p50 to p99.9."
 )
 @click.option(
-    "--of", metavar="WHAT", help="Time that is measured: answer (default), first-byte or gap."
+    "--of",
+    metavar="WHAT",
+    help="Time of a request that is measured: until its whole answer (answer, the default), until "
+    "the first byte (first-byte), or between parts of the answer (gap).",
 )
 @click.option(
     "--max-failed", metavar="RATIO", help="Part of the requests that may fail (default 0.01)."
 )
-@click.option("--reach", metavar="METRIC=VALUE", help="Train until then, such as map=0.60.")
+@click.option(
+    "--reach",
+    metavar="METRIC=VALUE",
+    help="Value of a metric at which the training is finished, such as map=0.60.",
+)
 @click.option(
     "--good-enough", metavar="VALUE", help="Value at which the model is of use, such as 0.55."
 )
@@ -229,7 +236,8 @@ def _adopt_others(ctx: click.Context, daemon: Daemon, yes: bool, output: str) ->
 def _drop_all(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> None:
     adopted = daemon.containers()["adopted"]
     question = f"Drop {counted(len(adopted), 'container')}?"
-    if not _agreed(ctx, adopted, "nothing is adopted", question, yes, output):
+    none = "no container is adopted; nothing has been changed"
+    if not _agreed(ctx, adopted, none, question, yes, output):
         return
     _for_each(
         ctx,
@@ -433,7 +441,7 @@ def _read_job(daemon: Daemon, name: str) -> JobStatus | None:
 
 def _progress(job: JobStatus | None) -> str:
     if job is None:
-        return "nothing yet; `dlsched ps` shows it when it does"
+        return "nothing yet; `dlsched ps` shows the first measured value"
     from dlsched.api.wire_status import measurements
     from dlsched.cli.pages.ps import blindness, latency, sources
 

@@ -167,7 +167,7 @@ def why(job: str, output: str, config: Path | None, run_dir: Path | None) -> Non
     rows: tuple[JobRow | QueueRow, ...] = (*found.jobs, *found.queue)
     row = next((one for one in rows if one.name == job), None)
     if row is None:
-        raise DlschedError(f"{job}: no job of the cluster{_elsewhere(found)}")
+        raise DlschedError(_no_job(job, found))
     if output == "json":
         from dlsched.api.codec import as_json
 
@@ -226,7 +226,10 @@ def move(job: str, node: str, config: Path | None) -> None:
     """
     with _store(config) as store:
         if job not in store.records():
-            raise DlschedError(f"{job}: no job of the cluster that has a node")
+            raise DlschedError(
+                f"{job} has no node yet, or is not a job of the cluster: see `dlsched cluster "
+                "status`"
+            )
         store.ask(Request(Wanted.MOVE, job, _node(node, store.nodes())))
     say(f"{job}: the move is asked for; `dlsched cluster why {job}` shows its result")
 
@@ -302,11 +305,11 @@ def _status(config: Path | None, run_dir: Path | None) -> ClusterStatus:
     return read_status(options.run_dir_of(config, run_dir))
 
 
-def _elsewhere(found: ClusterStatus) -> str:
+def _no_job(job: str, found: ClusterStatus) -> str:
     if found.leader == found.manager:
-        return "; `dlsched cluster status` lists them"
+        return f"{job} is not a job of the cluster; `dlsched cluster status` lists its jobs"
     leader = f"manager {found.leader}" if found.leader else "the leading manager"
-    return f" is known here: ask on {leader}"
+    return f"{job} is not known on this host, which does not lead the cluster: ask on {leader}"
 
 
 @contextmanager
@@ -330,6 +333,9 @@ def _node(asked: str, members: Mapping[str, Member]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise DlschedError(f"{asked}: several nodes have that host's name: {', '.join(found)}")
+        raise DlschedError(
+            f"{asked}: several nodes have that host's name: give the id of one, "
+            f"{' or '.join(found)}"
+        )
     known = ", ".join(sorted(one.host or name for name, one in members.items())) or "none"
-    raise DlschedError(f"{asked}: no node of the cluster, which has: {known}")
+    raise DlschedError(f"{asked} is not a node of the cluster; its nodes are {known}")

@@ -30,7 +30,7 @@ LASTS_LEAST_S = 86_400.0
 _AS_DAEMON = "run `dlsched doctor` as the daemon's user"
 
 READ = "status, reasons, history, metrics, the logs of one's own jobs"
-CHANGED = "all that, every job's logs, and all changes"
+CHANGED = "all that the status socket gives, every job's logs, and all changes"
 """What the sockets serve."""
 
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -74,7 +74,12 @@ def show(ctx: click.Context, output: str, found: Iterator[Finding]) -> None:
 def unusable(error: SettingsError) -> Iterator[Finding]:
     """One finding for each problem of the settings."""
     for problem in error.problems:
-        yield Finding("settings", "fail", str(problem), "correct the file, variable or flag")
+        yield Finding(
+            "settings",
+            "fail",
+            str(problem),
+            "correct it where it is set: the settings file, an environment variable or a flag",
+        )
 
 
 def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
@@ -168,7 +173,7 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
         if not works:
             yield Finding("probe", "ok", "skipped: there is no engine to try limits on")
         elif not probing:
-            yield Finding("probe", "ok", "skipped, as --no-probe says")
+            yield Finding("probe", "ok", "skipped, as --no-probe is given")
         else:
             yield from probe(engine, settings.instance)
         cpus, around = None, None
@@ -210,7 +215,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
 def _listen(settings: Settings) -> Finding:
     """Who may read the status by TCP."""
     if settings.listen is None:
-        return Finding("listen", "ok", "null: no TCP port is open")
+        return Finding("listen", "ok", "no TCP port is open, as `listen` is null")
     line = "every user of this host may read status, reasons, history and metrics"
     return Finding("listen", "ok", f"{render_address(*settings.listen)}: {line}")
 
@@ -224,7 +229,7 @@ def _watch(folder: Path) -> Finding:
         remedy = "no job is removed while the folder cannot be listed; correct its permissions"
         return Finding("watch", "fail", f"{folder}: {error.strerror}", remedy)
     if not os.access(folder, os.W_OK | os.X_OK):
-        line = f"{folder} is listed, but you may not write into it"
+        line = f"{folder} can be listed, but you may not write into it"
         return Finding("watch", "warn", line, "`dlsched submit` needs the right to write into it")
     return Finding("watch", "ok", f"{folder}: {count} entries")
 
@@ -250,7 +255,10 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         if (left := still_applied(settings.state_dir)) is not None:
             yield Finding("limits", "warn", left, GIVE_BACK)
     except AlreadyRunning as error:
-        remedy = "that daemon uses another run_dir, or its API has failed: see its log"
+        remedy = (
+            "the daemon that holds the lock uses another run_dir, or its API has failed: see its "
+            "log"
+        )
         yield Finding("lock", "fail", str(error), remedy)
     except OSError as error:
         yield Finding("lock", "warn", f"{settings.state_dir}: {error.strerror}", _AS_DAEMON)
@@ -272,10 +280,10 @@ def _journal(settings: Settings) -> Finding:
                 reader.problem,
                 "move the journal away: dlsched begins a new one",
             )
-    size = f"{render_bytes(growth.bytes)} of {render_bytes(bound)}"
+    size = f"the journal has {render_bytes(growth.bytes)} of at most {render_bytes(bound)}"
     if growth.bytes_per_day is None or growth.lasts_s is None:
-        return Finding("journal", "ok", f"{size}; the journal is too new to know its growth")
+        return Finding("journal", "ok", f"{size}; it is too new to know its growth")
     rate = f"{render_bytes(growth.bytes_per_day)} a day"
-    line = f"{size}, {rate}: the bound holds {render_seconds(growth.lasts_s)}"
+    line = f"{size}, and grows by {rate}: so it can hold the last {render_seconds(growth.lasts_s)}"
     short = growth.lasts_s < min(LASTS_LEAST_S, settings.journal.max_age_s)
     return Finding("journal", "warn" if short else "ok", line, "raise journal.max_size")

@@ -70,7 +70,7 @@ def _cycles(daemon: Daemon, follow: bool) -> Iterator[dict[str, Any]]:
         if not follow:
             return
         if not lost:
-            say(f"{problem}; tried again every {AGAIN_S:g} s")
+            say(f"{problem}; this command asks again every {AGAIN_S:g} s")
         lost = True
         sleep(AGAIN_S)
 

@@ -107,7 +107,9 @@ def _answer(host: str) -> bytes:
     if code:
         lines = [line for line in errors.decode(errors="replace").split("\n") if line.strip()]
         raise _Unanswered(
-            lines[-1].strip().removeprefix("error: ") if lines else f"ssh ended with {code}"
+            lines[-1].strip().removeprefix("error: ")
+            if lines
+            else f"ssh ended with exit code {code}, without a message"
         )
     return answer
 
@@ -148,7 +150,7 @@ def _status(answer: bytes) -> Status:
     except (RecursionError, ValueError) as error:
         raise _Unanswered(f"the host's answer is not a status: {error}") from None
     if not isinstance(found, Mapping):
-        raise _Unanswered("the host's answer is not a status: not an object")
+        raise _Unanswered("the host's answer is not a status: it is not a JSON object")
     if found.get("schema_version") != SCHEMA_VERSION:
         raise _Unanswered(
             "dlsched on that host has another version of the status: upgrade the older one"

@@ -84,9 +84,12 @@ def schema(what: str) -> None:
     "--watch",
     metavar="DIR",
     type=options.FOLDER,
-    help="The folder (default: the running daemon's, else that of the settings).",
+    help="Watch folder that gets the file (default: the running daemon's, else that of the "
+    "settings).",
 )
-@click.option("--cluster", is_flag=True, help="Submit it to the cluster, on a manager.")
+@click.option(
+    "--cluster", is_flag=True, help="Submit the job to the cluster; works on its managers."
+)
 @options.asking
 def submit(
     file: Path,

@@ -187,7 +187,7 @@ def _speaks(one: Probed) -> str:
     if one.where is None and one.timed is not None and one.preset is None:
         return f"port {one.timed}"
     if one.where is None:
-        return "" if one.preset is None else f"{one.preset}, by its image"
+        return "" if one.preset is None else f"{one.preset}, recognised by its image"
     return f"{one.preset or 'Prometheus'} ({one.where})"
 
 
@@ -210,7 +210,7 @@ def _unanswered(times: PortTimes) -> str:
     if times.answers or not (times.open or times.failed):
         return ""
     failed = (f"{times.failed} failed",) if times.failed else ()
-    none = ("none answered yet" if not failed else f"{times.open} not answered yet",)
+    none = ("none of them answered yet" if not failed else f"{times.open} not answered yet",)
     known = f"{counted(times.requests, 'request')} in {times.over_s:.1f} s"
     return ", ".join((known, *failed, *(none if times.open else ())))
 
@@ -287,7 +287,7 @@ def _advice(one: Probed) -> tuple[str, str]:
     if one.unread is not None and (one.preset is not None or one.sources):
         return "when the problem shown is solved", f"dlsched adopt {name} --latency TIME{sources}"
     if one.where is not None:
-        return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
+        return "leave the container alone, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
     if any(at.times is not None and at.times.open and not at.times.answers for at in ports):
         wait = "if callers wait for the container's answers, set TIME to what they need"
         return wait, f"dlsched adopt {name} --latency TIME"

@@ -30,7 +30,7 @@ _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'
     "--changes-only/--all",
     default=True,
     show_default=True,
-    help="Only rows with another limit than the job's row before, or every row.",
+    help="Show only rows whose limit differs from that in the job's row before, or every row.",
 )
 @click.option(
     "--dead-band", metavar="RATIO", help="Dead-band of the guards (default: the setting)."
@@ -92,11 +92,14 @@ def replay(
         show(rows(reader.reports(*within)), again, policy, job)
         kept = reader.cycles()
     if failure is not None:
-        say(f"failed {again.failures} times, the last: {failure}")
+        say(f"the policy failed {again.failures} times; the last failure: {failure}")
     if reader.problem is not None:
         say(f"error: {reader.problem}; only what could be read is shown")
     elif not again.cycles:
-        say(f"error: {journal}: no cycle in that range; it holds {journals.cycles_text(kept)}")
+        say(
+            f"error: {journal}: no cycle in that range; the journal holds "
+            f"{journals.cycles_text(kept)}"
+        )
     elif job is not None and job not in again.jobs:
         known = one_line(", ".join(sorted(again.jobs)))
         say(f"error: no job {job!r} ran in these cycles; known are {known}")

@@ -27,7 +27,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(short_help="Run a trace under policies, in simulated time.")
 @click.argument("trace", type=_FILE, metavar="TRACE")
-@click.option("--policy", "-p", help="The policy to run; of every node with --cluster.")
+@click.option("--policy", "-p", help="The policy to run; with --cluster it runs on every node.")
 @click.option("--compare", metavar="NAME,NAME", default="", help="Policies to compare it with.")
 @click.option(
     "--seeds",
@@ -36,7 +36,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Number of seeds to run.",
 )
-@click.option("--cluster", metavar="NAME", help="Run on several nodes, under this policy.")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Run the trace on several nodes, under this policy of the cluster.",
+)
 @click.option(
     "--nodes", type=click.IntRange(1, 1000), help="Number of nodes, each like the trace's own."
 )
@@ -85,7 +89,9 @@ def simulate(
         raise click.MissingParameter(param_hint="--policy", param_type="option")
     read = _read(trace)
     if read.nodes:
-        raise click.BadParameter("the trace has several nodes", param_hint="--cluster")
+        raise click.BadParameter(
+            "the trace has several nodes: give a policy of the cluster", param_hint="--cluster"
+        )
     names = [policy, *(name for name in compare.split(",") if name)]
     runs = simulator.compare(read, names, range(1, seeds + 1))
     rows = scored(read, runs)
@@ -173,7 +179,9 @@ def simulate_on_nodes(
     from dlsched.simulation.node.workloads import TrainingLoad
 
     if trace.nodes and nodes not in (None, len(trace.nodes)):
-        raise click.BadParameter(f"the trace has {len(trace.nodes)} nodes", param_hint="--nodes")
+        raise click.BadParameter(
+            f"the trace has {len(trace.nodes)} nodes: leave --nodes out", param_hint="--nodes"
+        )
     if not trace.nodes:
         if nodes is None:
             raise click.BadParameter(

@@ -53,7 +53,10 @@ def show_format() -> None:
     help="When jobs arrive: together, a fixed gap apart, or at random.",
 )
 @click.option(
-    "--gap", default="40s", show_default=True, help="Time between jobs in the fixed schedule."
+    "--gap",
+    default="40s",
+    show_default=True,
+    help="Time between the arrivals of two jobs with --schedule fixed.",
 )
 @click.option("--cores", type=options.Number(0.1, 4096), default=16.0, show_default=True)
 @click.option(
@@ -61,7 +64,7 @@ def show_format() -> None:
     type=options.Number(0.01, 100),
     default=0.7,
     show_default=True,
-    help="What all jobs need, as a ratio of all cores.",
+    help="CPU that all jobs together need, as a ratio of all cores.",
 )
 @click.option(
     "--impossible",
@@ -88,7 +91,7 @@ def show_format() -> None:
     type=options.Number(1, 100),
     default=1.0,
     show_default=True,
-    help="Midway a service's work grows or shrinks by up to this factor.",
+    help="Largest factor by which the work of a service's requests grows or shrinks midway.",
 )
 @click.option(
     "--churn",

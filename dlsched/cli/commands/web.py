@@ -47,7 +47,8 @@ def web(port: int, config: Path | None, run_dir: Path | None) -> None:
         port = listening.getsockname()[1]
         proxy = WebProxy(daemon.reading_path, port)
         print_text(proxy.address)
-        say(f"elsewhere: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, then open it there")
+        forward = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
+        say(f"to open it on another computer, run there: {forward}")
         say("the address works once; Ctrl-C ends the page")
         asyncio.run(_serve(WebServer(proxy, listening)))
 

@@ -64,7 +64,7 @@ def show_cluster(status: ClusterStatus, page: Page) -> None:
 def show_job(row: JobRow | QueueRow, status: ClusterStatus, page: Page) -> None:
     names = node_names(status)
     if isinstance(row, QueueRow):
-        page.line(f"{row.name} waits for a node since {render_seconds(row.waits_s)}")
+        page.line(f"{row.name} has waited for a node for {render_seconds(row.waits_s)}")
         page.note("why", row.why)
     else:
         node = names.get(row.node, row.node)
@@ -90,17 +90,23 @@ def node_names(status: ClusterStatus) -> dict[str, str]:
 
 def _came_of(one: MoveRow) -> str:
     """What was expected of a move, and what came of it."""
-    parts = [] if one.forecast_s is None else [f"forecast {one.forecast_s:+.0f} s"]
+    parts = []
+    if one.forecast_s is not None:
+        parts.append(f"{_shift(one.forecast_s)} (forecast)")
     if one.measured_s is not None:
         so_far = " so far" if one.pending else ""
-        parts.append(f"measured {one.measured_s:+.0f} s{so_far}")
-    elif one.outcome == "completed":
+        parts.append(f"{_shift(one.measured_s)} (measured{so_far})")
+    if parts:
+        parts[0] = f"by the move the job ends {parts[0]}"
+    if one.measured_s is None and one.outcome == "completed":
         parts.append("effect: not measured yet" if one.pending else "effect: not measured")
-    if one.forecast_s is not None or one.measured_s is not None:
-        parts[0] = f"the job's end against staying: {parts[0]}"
     if one.outcome != "completed":
         parts.append(f"{one.outcome}: {one.problem}" if one.problem else one.outcome)
     return ", ".join(parts)
+
+
+def _shift(later_s: float) -> str:
+    return f"{abs(later_s):.0f} s {'later' if later_s > 0 else 'earlier'}"
 
 
 def _facts(row: JobRow) -> list[tuple[str, str]]:

@@ -263,8 +263,8 @@ def sources(job: JobStatus) -> list[str]:
     if sidecar.lacks is not None and sidecar.lacks != job.blind:
         parts.append(sidecar.lacks)
     if log is not None and log.lines and not log.matched:
-        first = "" if log.example is None else f", the first: {log.example}"
-        parts.append(f"0 of {log.lines} lines match{first}")
+        first = "" if log.example is None else f"; the first line: {log.example}"
+        parts.append(f"none of {log.lines} lines of the log matches the pattern{first}")
     if sidecar.wire is not None and sidecar.wire.contradiction is not None:
         parts.append(sidecar.wire.contradiction)
     if sidecar.bad_lines:
@@ -345,7 +345,7 @@ def forecast_cell(job: JobStatus) -> Cell:
     which too many requests fail."""
     forecast = _next(job)
     if job.failing is not None:
-        return Cell(job.failing.replace(" of requests fail", " fail").partition(",")[0], "bold red")
+        return Cell(f"{job.failing.partition(' of ')[0]} fail", "bold red")
     if job.uncertain is not None:
         return Cell(job.uncertain, "dim" if job.uncertain == "idle" else "yellow")
     if forecast is None:

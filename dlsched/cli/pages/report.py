@@ -125,8 +125,8 @@ def _estimate_lines(found: Review, reporting: int) -> list[str]:
     of = f"the {every}" if one.jobs == reporting else f"{one.jobs} of the {every}"
     met = (
         f"Plain Docker would have met them {_percent(one.plain_met_ratio)} of the time: an "
-        f"estimate from the recorded load of {of}; recorded of the same were "
-        f"{_percent(one.recorded_met_ratio)}."
+        f"estimate from the recorded load of {of}. In the record they were met "
+        f"{_percent(one.recorded_met_ratio)} of the time."
     )
     lines = [met]
     if one.replayed_met_ratio is not None and one.error_ratio is not None:
@@ -134,7 +134,7 @@ def _estimate_lines(found: Review, reporting: int) -> list[str]:
         factor = "" if off is None else f", latencies by a factor of {off:.2f}"
         lines.append(
             f"The model's error on this node: under the recorded limits it says "
-            f"{_percent(one.replayed_met_ratio)}; a service is off by "
+            f"{_percent(one.replayed_met_ratio)} instead; for a single service it is off by "
             f"{_points(one.error_ratio)} in the mean{factor}."
         )
     return lines
@@ -239,8 +239,11 @@ def _given(found: Review) -> Section:
     ]
     heads = ("FAIR SHARE", "USED", "BORROWED", "LENT", "CHANGES")
     columns = (Column("CPU TIME", 4, 24), *(Column(head, right=True) for head in heads))
-    what = "borrowed: used beyond its fair share by weight; lent: used by others of it"
-    return Section("Who gave and who got", columns, rows, [Line(what, "dim", 0)])
+    what = (
+        "borrowed: what the job used beyond its fair share by weight; lent: what other jobs used "
+        "of its fair share"
+    )
+    return Section("Who gave CPU and who got it", columns, rows, [Line(what, "dim", 0)])
 
 
 def _changes(found: Review) -> Section:
@@ -254,7 +257,7 @@ def _changes(found: Review) -> Section:
     lines = []
     if changes.effects:
         effects = ", ".join(f"{one.count} {one.what}" for one in changes.effects)
-        lines.append(Line(f"before and after, of services: {effects}; no cause is claimed"))
+        lines.append(Line(f"latencies after changes: {effects}; the change need not be the cause"))
     lines += [Line(f"{one.count:>7}  such as: {one.what}") for one in changes.reasons]
     for change in changes.largest[:_LARGEST_MAX]:
         lines.append(Line(f"{_moment(change.wall_time)}  {change.job}  {change.changed}"))
@@ -270,7 +273,7 @@ def _alarms(found: Review) -> Section:
         when = f"{lasted}, first at {_moment(one.since)}{', still raised' if one.raised else ''}"
         lines.append(Line(f"{one.text} ({when})", "yellow" if one.raised else ""))
     if count > _ALARMS_MAX:
-        lines.append(Line(f"{count - _ALARMS_MAX} more: --output json has all"))
+        lines.append(Line(f"{count - _ALARMS_MAX} more alarms: --output json has all"))
     return Section(counted(count, "alarm") if count else "no alarm", lines=lines)
 
 
@@ -288,7 +291,7 @@ def _reached(tier: TierReached, one: Trained) -> str:
     if tier.reached_s is None:
         return "not yet"
     time_s = render_seconds(round(tier.reached_s))
-    return f"{time_s} into the range" if one.ran_before else time_s
+    return f"{time_s} after the range's begin" if one.ran_before else time_s
 
 
 def _trained_estimate(one: PlainDocker) -> str:

@@ -15,8 +15,8 @@ from dlsched.cli.pages.report_plots import escaped
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _METHOD = (
     "How plain Docker is estimated: each job's work, requests and starts are taken from the record "
-    "and simulated on the same cores without limits. The model's error is what the same simulation "
-    "under the recorded limits differs by from the record."
+    "and simulated on the same cores without limits. The model's error is the difference between "
+    "the record and the same simulation under the recorded limits."
 )
 _MOST = 300
 """Rows, lines or figures of one kind; `max_jobs` is at most a few hundred."""

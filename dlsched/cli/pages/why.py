@@ -28,7 +28,7 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
     """Print the page of `why`. Changes and events are printed oldest first."""
     job, now = answer.job, answer.now
     if job is None:
-        page.line(f"{name}: no longer there; this is its history", "bold")
+        page.line(f"{name}: this job exists no longer; its history:", "bold")
     else:
         page.line(_headline(job), "bold")
         for label, text in in_full(job.gpu):
@@ -139,7 +139,7 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
     if not lines and in_forecast:
         return []
     if not lines and job.state == "running":
-        lines.append("waits for the policy's next decision")
+        lines.append("the job waits for the policy's next decision")
     return lines or [job.state]
 
 

@@ -155,7 +155,7 @@ class Top(App[None]):
     def _line(self, late: bool, silent_s: float | None) -> str:
         view = self._view
         if late:
-            parts = [f"no news for {silent_s:.0f} s"]
+            parts = [f"the daemon has sent nothing for {silent_s:.0f} s"]
             parts += [one_line(self._feed.problem)] if self._feed.problem else []
             parts += [f"what you see is from {_clock(view)}"] if view else []
             return "; ".join(parts)

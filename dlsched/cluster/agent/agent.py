@@ -323,7 +323,10 @@ class ClusterAgent:
         archive = self._archives.incoming(own)
         course.problem, problem = "", None
         if not self._checkpoints.begin(own.source, own.job, own.epoch, archive, own.saved):
-            unknown = f"no manager has reported the address of {own.source}"
+            unknown = (
+                f"the address of node {own.source}, which has the job's checkpoint, is not known: "
+                "no manager has reported it"
+            )
             if now_s > course.since_s + KNOWN_WITHIN_S:
                 problem = unknown
             else:

@@ -100,7 +100,10 @@ class Assignments:
         try:
             self.files.secure(own)
         except OSError as error:
-            self._unwritten = f"{own.job}: an order is not followed: {error}"
+            self._unwritten = (
+                f"{own.job}: this node cannot follow the controller's order, as its file cannot be "
+                f"written: {error}"
+            )
             return False
         self._unwritten = None
         course = self.courses.setdefault(own.job, Course(now_s))

@@ -152,11 +152,15 @@ class HttpsCheckpoints:
             raise NotAnswered(line)
         if size_bytes > self._most_bytes:
             most = render_bytes(self._most_bytes)
-            raise NotAnswered(f"the checkpoint has {render_bytes(size_bytes)}, at most {most} fit")
+            raise NotAnswered(
+                f"the checkpoint has {render_bytes(size_bytes)}, and this node takes at most {most}"
+            )
         free_bytes, needed_bytes = self._free_bytes(to.parent), int(size_bytes * MARGIN)
         if free_bytes < needed_bytes:
             needed, free = render_bytes(needed_bytes), render_bytes(free_bytes)
-            raise OSError(errno.ENOSPC, f"{needed} of free space are needed, there are {free}")
+            raise OSError(
+                errno.ENOSPC, f"the checkpoint needs {needed} of free space, there are {free}"
+            )
 
     async def _write(
         self, answer: Answer, saved: Saved, job: str, fetch: _Fetch, silence: asyncio.Timeout
@@ -170,7 +174,7 @@ class HttpsCheckpoints:
                 left, digest = saved.size_bytes, hashlib.sha256()
                 async for block in answer.blocks():
                     if (left := left - len(block)) < 0:  # it may be chunked, too
-                        raise NotAnswered("the checkpoint is longer than its answer says")
+                        raise NotAnswered("the node sent more bytes than the checkpoint has")
                     stream.write(block)
                     digest.update(block)
                     fetch.came_bytes = saved.size_bytes - left

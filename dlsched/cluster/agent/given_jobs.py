@@ -59,7 +59,12 @@ class GivenJobs:
             RejectedFile(
                 desired.sources.get(job, job),
                 job,
-                (f"{job}: the cluster has given this node a job of that name",),
+                (
+                    (
+                        f"{job}: this file is not used, as the cluster has given this node a job "
+                        "of the same name: rename one of the two"
+                    ),
+                ),
             )
             for job in sorted(here & desired.specs.keys())
         ]
@@ -100,7 +105,8 @@ def check(order: Order, own: Assignment | None, is_local: bool) -> None:
     the job file has problems."""
     if own is not None and order.epoch < own.epoch:
         raise OrderRefused(
-            f"{order.job}: the order is older than epoch {own.epoch}, which this node follows"
+            f"{order.job}: the order is refused, as this node follows a newer one (epoch "
+            f"{own.epoch})"
         )
     needs_file = order.verb in (Verb.PREPARE, Verb.ARRIVE)
     if needs_file or (order.verb is Verb.GIVE_BACK and own is None):

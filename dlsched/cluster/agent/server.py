@@ -140,12 +140,12 @@ class _Gate:
     def _refused(self, scope: Scope) -> str | None:
         caller, own = scope["state"]["caller"], self._door.certificates.own()
         if caller.organisation != own.organisation:
-            return f"{caller.name} is not of this cluster, {own.organisation}"
+            return f"node {caller.name} is not a member of this cluster, {own.organisation}"
         if caller.is_manager:
             return None
         if scope["method"] == "GET" and _CHECKPOINT.fullmatch(scope["path"]):
             return None
-        return f"{caller.name} is not a manager: that node may only ask for a checkpoint"
+        return f"node {caller.name} is not a manager: it may only ask for a checkpoint"
 
 
 class _Routes:
@@ -205,7 +205,7 @@ class _Routes:
         job, name = request.path_params["job"], request.state.caller.name
         epoch = _epoch(request.query_params.get("epoch", ""))
         if name not in self.nodes:
-            detail = f"{name} is not among the cluster's present members"
+            detail = f"node {name} is not one of the cluster's present members"
             raise HTTPException(HTTPStatus.FORBIDDEN, detail)
         path = self._agent.checkpoint(job, epoch, name)
         if path is None or not path.is_file():

@@ -50,7 +50,7 @@ class Effect(NamedTuple):
     def lacks(self, least_gain_s: float, bold: bool = False) -> str | None:
         """Why the move is not good enough; None: it is. `bold`: only its gain counts."""
         if not self.gain_s > least_gain_s:
-            return f"gains {self.gain_s:.0f} s, needs more than {least_gain_s:.0f} s"
+            return f"would gain {self.gain_s:.0f} s, a move needs more than {least_gain_s:.0f} s"
         if not bold and self.own_after_s > self.own_before_s + _ROUNDING_S:
             return (
                 f"would end later: in {self.own_after_s:.0f} s instead of {self.own_before_s:.0f} s"
@@ -177,6 +177,6 @@ def undo(
     if returns_s >= stays_s:
         return None
     return (
-        f"{measured / speed:.2f} of its speed on {source}; "
-        f"ends in {returns_s:.0f} s there instead of {stays_s:.0f} s"
+        f"the job has only {measured / speed:.2f} of its speed on {source}, and would end in "
+        f"{returns_s:.0f} s there instead of {stays_s:.0f} s"
     )

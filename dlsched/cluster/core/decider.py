@@ -70,18 +70,18 @@ def refuse_nonsense(decision: object) -> None:
         if not isinstance(texts, Mapping) or not all(
             isinstance(key, str) and isinstance(value, str) for key, value in texts.items()
         ):
-            raise PolicyError(f"{name} must be a mapping of texts by job")
+            raise PolicyError(f"`{name}` must be a mapping from jobs' names to texts")
     for move in decision.moves:
         if not (isinstance(move, Move) and isinstance(move.job, str)) or not isinstance(
             move.target, str
         ):
-            raise PolicyError(f"{shown(repr(move))} is not a Move")
+            raise PolicyError(f"`moves` must have Moves only, not {shown(repr(move))}")
     for job, later_s in decision.forecasts_s.items():
         if not _is_seconds(later_s):
             raise PolicyError(f"forecasts_s of {shown(str(job))} must be a number of seconds")
     for others in decision.alternatives.values():
         if not isinstance(others, tuple) or not all(map(_is_alternative, others)):
-            raise PolicyError("alternatives must be tuples of Alternatives by job")
+            raise PolicyError("`alternatives` must map jobs' names to tuples of Alternatives")
     moved = [move.job for move in decision.moves]
     if len(set(moved)) < len(moved):
         raise PolicyError("the decision moves a job twice")

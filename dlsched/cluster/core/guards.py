@@ -78,7 +78,7 @@ def guard(
             elif move.target in targets:
                 problem = f"another job is moving to {move.target}"
             elif len(snapshot.moving) + len(moves) >= most:
-                problem = f"{counted(most, 'move')} under way, the most in this cluster"
+                problem = f"{counted(most, 'move')} under way, and this cluster allows no more"
             elif not by_hand:
                 problem = _too_soon(occupancy, move, passed)
         if problem is not None:
@@ -165,11 +165,14 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
     if last:
         rest_s = REST_AFTER_UNDO_S if last.undo else MOVED_AGAIN_S
         if now_s - last.at_s < rest_s:
-            return f"the job moved {render_seconds(now_s - last.at_s)} ago"
+            rest = render_seconds(rest_s - (now_s - last.at_s))
+            return f"the job has moved already; it may be moved again in {rest}"
         if passed[-1] is last:
-            return "no other job has moved since this one did"
+            return "the job was the last one that moved; another one has to move first"
     if job.reports < REPORTS_MIN:
-        return f"the job has reported {job.reports} times, {REPORTS_MIN} are needed"
+        return (
+            f"the job has reported {job.reports} times; it may be moved after {REPORTS_MIN} reports"
+        )
     if job.left is None:
         return None
     if job.done_core_s < DONE_RATIO_MIN * (job.done_core_s + job.left.mid_core_s):
@@ -177,5 +180,8 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
     index = occupancy.on[source.name].index(job)
     rest_s = occupancy.ends(source.name, occupancy.loads(source.name))[index]
     if rest_s < PAUSES_MIN * job.pause_s:
-        return f"the job is done in {rest_s:.0f} s, a move stops it for {job.pause_s:.0f} s"
+        return (
+            f"the job ends in about {rest_s:.0f} s, and a move would stop it for "
+            f"{job.pause_s:.0f} s"
+        )
     return None

@@ -95,7 +95,7 @@ class Occupancy:
         gpus = self._gpus[node]
         gpus += sum(one.gpus for one in gone) - sum(one.gpus for one in beside)
         if job.gpus > gpus:
-            return f"needs {counted(job.gpus, 'GPU')}, {max(gpus, 0)} free"
+            return f"the job needs {counted(job.gpus, 'GPU')}, {max(gpus, 0)} free"
         free = self._memory[node]
         if job.memory_bytes is not None and free is not None:
             free += sum(one.memory_bytes or 0 for one in gone)
@@ -139,7 +139,7 @@ def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
     if node.state is NodeState.SILENT:
         return "the node's agent does not report"
     if node.state is NodeState.DRAINING:
-        return "the node drains"
+        return "the node is being drained"
     for key, value in job.requires.items():
         if node.labels.get(key) != value:
             return f"the node lacks the label {shown(f'{key}={value}')}"
@@ -149,7 +149,10 @@ def lacks(job: ClusterJob, node: NodeSummary) -> str | None:
             f"{node.capacity_cores:.2f}"
         )
     if not job.pulls and not node.has_image(job.image):
-        return f"the node lacks the image {shown(job.image)}, and pull_policy is never"
+        return (
+            f"the node lacks the image {shown(job.image)}, and `pull_policy: never` forbids to "
+            "pull it"
+        )
     return job.barred.get(node.name)
 
 

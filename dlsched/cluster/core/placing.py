@@ -65,7 +65,8 @@ def place(occupancy: Occupancy, choose: Choice, round_s: float = ROUND_S) -> Clu
         nodes = [name for name, reason in reasons.items() if reason is None]
         if head and head.node in nodes and _delays(head, job, occupancy):
             nodes.remove(head.node)
-            reasons = {**reasons, head.node: f"would delay {head.job.name}, the first in the queue"}
+            why_not = f"the job would delay {head.job.name}, which is first in the queue"
+            reasons = {**reasons, head.node: why_not}
         if nodes:
             node, because = choose(job, nodes, occupancy)
             place[job.name], why[job.name] = node, because
@@ -76,7 +77,8 @@ def place(occupancy: Occupancy, choose: Choice, round_s: float = ROUND_S) -> Clu
             head = _head(job, occupancy)
             if head:
                 why[job.name] += (
-                    f"; the first to start, on {head.node} in about {render_seconds(head.starts_s)}"
+                    f"; the job is first in the queue, and starts on {head.node} in about "
+                    f"{render_seconds(head.starts_s)}"
                 )
     next_s = SOON_S if considered > PLACED_PER_ROUND else round_s
     return ClusterDecision(place, why=why, next_s=next_s)
@@ -144,7 +146,7 @@ def moves_off(occupancy: Occupancy, choose: Choice) -> ClusterDecision:
                 continue
             reasons = {name: occupancy.lacks(job, name) for name in occupancy.nodes}
             reasons |= {
-                name: "another job is moving there"
+                name: "another job is moving to the node"
                 for name in arriving
                 if reasons.get(name, "") is None
             }

@@ -222,9 +222,10 @@ def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
             "managers",
             "warn",
             line,
-            "make a third manager by `docker node promote`: three go on without one",
+            "make a third manager by `docker node promote`: with three the cluster outlives the "
+            "loss of one",
         )
-    return Finding("managers", "ok", f"{line}the cluster goes on without {spare} of them")
+    return Finding("managers", "ok", f"{line}the cluster outlives the loss of {spare} of them")
 
 
 def _node_remedy(found: Probe, port: int) -> str:

@@ -109,7 +109,7 @@ class SwarmStore:
         it is to take jobs again and Swarm itself drains it."""
         found = next((one for one in self._calls.nodes() if one.id == node), None)
         if found is None:
-            raise StoreError(f"{node}: no node of the swarm")
+            raise StoreError(f"{node} is not a node of the swarm")
         labels = {key: value for key, value in found.labels.items() if key != DRAIN}
         if on:
             labels[DRAIN] = "true"
@@ -117,7 +117,8 @@ class SwarmStore:
             self._calls.relabel_node(found, labels)
         if not on and found.availability == "drain":
             raise StoreError(
-                f"{node}: drained by Swarm: run `docker node update --availability active {node}`"
+                f"{node} is drained by Docker Swarm, too: run `docker node update --availability "
+                f"active {node}`"
             )
 
     # ------------------------------------------------------------------ records
@@ -159,7 +160,10 @@ class SwarmStore:
         """The job's config, which must have this version. Raises StaleRecord."""
         found = self._calls.config(self._names.of(RECORDS, job))
         if found is None or found.version != version:
-            raise StaleRecord(f"{job}: version {version} is no longer the present one")
+            raise StaleRecord(
+                f"{job}: another program has changed the job's record: version {version} is no "
+                "longer the present one"
+            )
         self._record(found)
         return found
 
@@ -199,7 +203,7 @@ class SwarmStore:
         found = self._calls.config(self._names.of(SUBMISSIONS, job))
         by = submission.by if found is None else self._submission(found).by
         if by != submission.by and can_withdraw(self.nodes(), by):
-            raise StaleRecord(f"{job}: {by} has a job of that name")
+            raise StaleRecord(f"{job}: manager {by} has submitted a job of that name")
         return labels, found
 
     def withdraw(self, job: str, by: str) -> None:

@@ -97,20 +97,21 @@ def idle_alarms(gpus: Iterable[GpuView]) -> list[Alarm]:
                 continue
             holder = f"{one}{', not a job,' if one.kind is HolderKind.FOREIGN else ''}"
             idle = f"has not used the GPU for over {render_seconds(one.idle_over_s)}"
-            text = f"GPU {gpu.fact.index}: {holder} holds {held_text(one)} of memory and {idle}"
+            size_bytes = one.memory_bytes
+            held = (
+                "memory of unknown size"
+                if size_bytes is None
+                else f"{render_bytes(size_bytes)} of memory"
+            )
+            text = f"GPU {gpu.fact.index}: {holder} holds {held} and {idle}"
             alarms.append(Alarm(f"{gpu.uuid} {one}", AlarmKey.GPU_IDLE, text))
     return alarms
 
 
-def held_text(holder: GpuHolder) -> str:
-    """How much memory it holds."""
-    size_bytes = holder.memory_bytes
-    return "an unknown amount" if size_bytes is None else render_bytes(size_bytes)
-
-
 def in_a_reason(holder: GpuHolder) -> str:
     """The holder in a text on why a job waits: `container notebook (20 GiB, idle for over 1 h)`."""
-    parts = [held_text(holder)]
+    size_bytes = holder.memory_bytes
+    parts = ["memory unknown" if size_bytes is None else render_bytes(size_bytes)]
     if holder.idle_over_s is not None:
         parts.append(f"idle for over {render_seconds(holder.idle_over_s)}")
     return f"{holder} ({', '.join(parts)})"

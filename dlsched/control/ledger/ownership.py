@@ -95,8 +95,8 @@ def name_alarms(
         Alarm(
             fact.container_id[:12],
             AlarmKey.CONTAINER_DOUBLE,
-            f"{fact.job}: container {fact.container_id[:12]} is not touched: it carries the "
-            "labels of the job's container",
+            f"{fact.job}: another container, {fact.container_id[:12]}, has the labels of this "
+            "job's container, and is left alone: remove it, or run it without dlsched's labels",
         )
         for fact in doubles
     ]

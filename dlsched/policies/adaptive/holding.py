@@ -201,10 +201,10 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
         apart = [one for one in hold.lacks if one.adopted is not job.adopted]
         if _goes_behind(hold, job):
             behind.append(job.name)
-            text = "runs on idle CPU alone"
+            text = "the training runs on idle CPU alone"
         else:
             ceilings[job.name] = max(left * job.spec.weight / weight, least_cores[job.name])
-            text = f"limited to {ceilings[job.name]:.2f} cores"
+            text = f"the training is limited to {ceilings[job.name]:.2f} cores"
         first = (*apart, *hold.lacks)[0]
         text += (
             f": the latency of {first.name} was {render_seconds(first.latency_s)}, target "

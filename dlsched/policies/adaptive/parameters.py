@@ -19,18 +19,21 @@ class AdaptiveParameters:
     interval_s: float = 1.0
     """Seconds between decisions."""
     deliver_weight: float = 8.0
-    """Value of reaching `deliver`, relative to `finish_weight` and `end_weight`. 8, 2, 1 help the
-    first tier most and hurt none; 16 delivers sooner, but trainings end later."""
+    """Value of reaching `deliver`, relative to `finish_weight` and `end_weight`. With 8, 2 and 1
+    `deliver` is reached soonest without delaying the rest; 16 in place of 8 reaches it sooner
+    still, but trainings end later."""
     finish_weight: float = 2.0
-    """Value of reaching `finish`."""
+    """Value of reaching `finish`, relative to `deliver_weight` and `end_weight`."""
     end_weight: float = 1.0
-    """Value of the end: above 0, or a job past its tiers would never continue."""
+    """Value of a training's end, relative to `deliver_weight` and `finish_weight`. It is above 0:
+    with 0 a training that has reached `finish` would get no CPU any more."""
     patience: float = 0.05
-    """Largest delay of a training's expected end, as a fraction of its time if all shared the CPU
-    equally."""
+    """How much later than with equal shares of the CPU a training may be expected to end, as a
+    fraction of its time with equal shares."""
     tiers_first: bool = False
-    """Whether trainings below their first tier always precede those past it, and these those past
-    both, whatever the marginal value: deliveries come earlier, ends later."""
+    """Whether trainings that have not reached `deliver` always come before those that have, and
+    these before those that have reached `finish`, whatever the marginal value. `deliver` is then
+    reached earlier, and trainings end later."""
     explore_ratio: float = 0.25
     """Exploration: fraction of the cores for trainings with too few evaluations to be ranked."""
     explore_points: int = 5
@@ -44,22 +47,24 @@ class AdaptiveParameters:
     """For a training that reports no total: its end is assumed at this many times the steps to
     `finish`."""
     give_up_chance: float = 0.05
-    """A tier with a smaller chance of being reached before the end is given up."""
+    """Chance of reaching `deliver` (or `finish`) before the training's end, below which the policy
+    no longer counts on that value."""
     doubt_ratio: float = 0.9
     """Probability, at a training's first step, that its learning curve has none of the fitted
     shapes, as real curves may stall or drop where the fit goes on. It falls with each step, to 0 at
     the training's last one."""
     blind_s: float = 120.0
-    """Seconds without a report until a training that gets CPU is treated like one that never
-    reported, and until a service has no ceiling, up to its next report."""
+    """Seconds without a report after which a training that gets CPU is treated like one that has
+    never reported, and a service has no ceiling until it reports again."""
     slo_aim: float = 0.85
     """`slo`: with enough CPU, a service aims at this fraction of its target, a margin for noise."""
     band_aim: float = 0.95
-    """`band`: the aim for a mean: the middle of the band's fast half, so that it also meets the
-    target."""
+    """`band`: a service with a target for its mean aims at this fraction of the target, the middle
+    of the band's fast half, so that it also meets the target."""
     band_aim_quantile: float = 0.99
-    """`band`: the aim for a quantile: the middle of the whole band on a logarithmic scale, since
-    estimates of a quantile are too inexact for half a band."""
+    """`band`: a service with a target for a quantile aims at this fraction of the target, the
+    middle of the whole band on a logarithmic scale, since estimates of a quantile are too inexact
+    for half a band."""
     retry_s: float = 120.0
     """Seconds until more CPU is tried again for a service that more CPU did not make faster."""
 

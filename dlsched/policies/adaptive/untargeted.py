@@ -27,14 +27,14 @@ def place(
     the heavy ones, `little`: those that take little."""
     uses = {job.name: expected_cores(job, shares[job.name]) for job in jobs}
     whole = resource.amount(math.fsum(shares.values()), ".2f")
-    idle = f"idle {resource.name} may be used, too"
+    idle = f"it may also use idle {resource.name}"
 
     def why(name: str) -> str:
         if name in behind:
-            return f"no target, and the job uses nearly all its share: after services; {idle}"
+            return f"no target, and the job uses nearly all its share: services come first; {idle}"
         if name in little:
-            return f"no target, and the job uses little: first, with services; {idle}"
-        return f"no target: the fair share is {shares[name]:.3f} of {whole}; {idle}"
+            return f"no target, and the job uses little: it comes first, as services do; {idle}"
+        return f"no target: the job's fair share is {shares[name]:.3f} of {whole}; {idle}"
 
     return Placed(
         limits=dict.fromkeys(uses),

@@ -14,7 +14,7 @@ from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.resource import Resource
 from dlsched.model.spec import BAND_RATIO, LatencyTarget, Limits
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
-from dlsched.model.units import render_quantile, render_seconds
+from dlsched.model.units import counted, render_quantile, render_seconds
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 from dlsched.policies.published.dqoes import QoeClass, qoe_class
 from dlsched.policies.ranges import (
@@ -33,44 +33,47 @@ class DqoesParameters:
     alpha: float = BAND_RATIO
     """Half width of the satisfied band, as a ratio of the target: the paper's 10 %."""
     aim_ratio: float = 1.0
-    """The aim as a ratio of the target: 1 is the middle of the band; about 0.9 where only "not
-    slower than" counts."""
+    """Latency that the policy aims at, as a ratio of the target: 1 is the middle of the band. Use
+    about 0.9 where a job must not be slower than its target, but may be faster."""
     inner_ratio: float = 0.05
-    """Dead band, as a ratio of the aim: inside the band, so that a job is corrected before noise
-    carries it over the border."""
+    """Deviation from the aim, as a ratio, up to which a job's limit is kept. Smaller than `alpha`,
+    so that a job is corrected before noise carries it out of its band."""
     gain: float = 0.7
-    """Exponent of (measured / target) in one step. Closed-loop latency is about work / limit, for
-    which 1 is exact; below 1 allows for queues, whose latency responds more steeply."""
+    """Exponent of (measured / aim) by which one step changes a limit. 1 is exact where latency is
+    work / limit (a closed loop); below 1 allows for queues, whose latency responds more steeply."""
     starved_gain: float = 0.05
-    """Exponent by which the assumed need of a job left out by triage may fall. A starved job seems
-    to need little; to believe that would let the job in and out for ever."""
+    """The same exponent where the assumed need of a job falls that was left out, as not all fit.
+    Such a job seems to need little; to believe that would let the job in and out for ever."""
     step_ratio: float = 2.0
-    """Largest factor of one step, so that one bad window does not change a limit too far."""
+    """Largest factor by which one step changes a limit, so that one bad window does not change it
+    too far."""
     noise_sigmas: float = 2.0
     """Deviation that counts as noise, in standard errors of the measured mean."""
     min_requests: int = 3
     """Fewest requests under the present limit by which speed is judged."""
     min_window_s: float = 1.0
-    """Shortest time under the present limit, in seconds: ten periods of a quota, 100 ms each."""
+    """Fewest seconds under the present limit after which speed is judged: ten periods of a quota,
+    100 ms each."""
     throttled_ratio: float = 0.1
-    """Fraction of throttled scheduling periods from which the quota is binding."""
+    """Fraction of scheduling periods in which the quota throttled a job, above which the quota
+    counts as what slows the job."""
     binding_ratio: float = 0.6
-    """Fraction of its quota that a job uses while it serves, from which the quota may be binding; a
-    queue of requests alone makes the fraction look like 0.6."""
+    """Fraction of its quota that a job uses while it serves, above which the quota counts as what
+    slows the job; a queue of requests alone makes the fraction look like 0.6."""
     squeeze_ratio: float = 0.05
     """How much slower than its aim a job may be while not all fit, as a ratio: its need is divided
-    by 1 + this. Below `alpha` the job stays in its band."""
+    by 1 + this. With a value below `alpha` the job stays in its band."""
     keep_ratio: float = 0.8
     """Hysteresis of triage, which leaves out the jobs that need most: factor on the need of a job
     that was satisfied last time, below 1, so that two similar jobs do not alternate."""
     floor_ratio: float = 0.05
     """Lowest limit as a ratio of an equal share: enough to keep measuring."""
     retry_s: float = 120.0
-    """Seconds until more CPU is tried again for a job that it did not help."""
+    """Seconds until more CPU is tried again for a job that more CPU did not help."""
     interval_s: float = 2.0
     """Seconds between decisions while any job is outside the band."""
     backoff: int = 4
-    """Largest factor on the interval while all jobs are satisfied."""
+    """Largest factor on `interval_s` while all jobs are satisfied, so that decisions are rarer."""
     saturated_ratio: float = 0.96
     """Part of the host's CPU in use, by jobs and other processes, above which the host counts as
     full: then only the CPU that jobs really get is divided, not the whole capacity."""
@@ -214,18 +217,18 @@ class DqoesPolicy:
             change = f"{_cores(job)} -> {snapshot.resource.amount(cores)}"
             why[job.name] = f"{readings[job.name].text}: {change}"
             if want.hopeless_until_s > snapshot.now_s:
-                why[job.name] += "; more does not help the job"
+                why[job.name] += f"; more {snapshot.resource.name} does not help the job"
             elif not kept:
                 needs = snapshot.resource.amount(want.wanted_cores)
                 short = f"too much while {snapshot.resource.name} is short"
-                why[job.name] += f"; it needs {needs}, {short}"
+                why[job.name] += f"; the job needs {needs}, {short}"
             why[job.name] += _of_open_loop(want, snapshot.now_s, snapshot.resource)
 
         limits |= fair_shares(others, capacity - math.fsum(limits.values()))
         for job in others:
             why[job.name] = (
-                f"no latency target: {snapshot.resource.amount(limits[job.name])}, the fair "
-                f"share of {shares[job.name]:.3f} and idle {snapshot.resource.name}"
+                f"no latency target: the job gets {snapshot.resource.amount(limits[job.name])}, "
+                f"its fair share of {shares[job.name]:.3f} and idle {snapshot.resource.name}"
             )
         # A job that restarts or was paused continues with its last need.
         names = sorted(job.name for job in snapshot.jobs if not job.runs)
@@ -446,7 +449,9 @@ def read(
         needed = max(needed, math.ceil(0.5 / max(1 - target.quantile, 0.01)))
     late = p > 2 * aim_s  # so far off that one request is enough
     if elapsed_s < rule.min_window_s or (window.count < needed and not late):
-        return Reading(f"{window.count} requests in {elapsed_s:.0f} s, too few to judge")
+        return Reading(
+            f"{counted(window.count, 'request')} in {elapsed_s:.0f} s, too few to judge its speed"
+        )
 
     limit, used = job.actual.cpu_cores, job.usage.window_cores
     throttled = (job.usage.throttled_ratio or 0.0) > rule.throttled_ratio
@@ -456,7 +461,7 @@ def read(
     if serving is None:
         serving = limit  # unread: assumed to use its whole limit
     if serving is None:
-        return Reading("neither limit nor usage is known")
+        return Reading("neither the job's CPU limit nor its CPU use is known")
     # On a full host a job that gets less than its limit has lost it to others.
     bound = 0.9 if full else rule.binding_ratio
     binds = limit is not None and (throttled or serving > bound * limit)

@@ -41,15 +41,17 @@ class DqoesPublishedParameters:
     beta: float = 0.10
     """Largest change in one step, as a ratio of usage or limit: the paper's 10 %."""
     reading: str = "own"
-    """A job in B grows by a fraction of its own limit (`own`) or of G's usage (`pool`)."""
+    """By what a job grows that is slower than its band: a fraction of its own limit (`own`), or of
+    the usage of all jobs that are faster than theirs (`pool`)."""
     floor_ratio: float = 0.5
     """Lowest limit as a ratio of an equal share N/n: 0.5 is the paper's N/(2n); this project also
     compares 0.05."""
     interval_s: float = 2.0
     """Seconds between decisions after a change for the worse, an arrival or an exit. The paper
-    gives none; this is that of `dqoes`, so that both get the same number of steps."""
+    gives none; the default is that of the policy `dqoes`, so that both get as many steps."""
     backoff: int = 8
-    """Largest factor on the interval while nothing gets worse; 1: no backoff."""
+    """Largest factor on `interval_s` while no job gets worse, so that decisions are rarer; 1: the
+    interval stays."""
 
     def __post_init__(self) -> None:
         between_zero_and_one(self, "alpha", "beta")
@@ -122,7 +124,7 @@ class DqoesPublishedPolicy:
             if name not in classes:
                 after[name] = shares[name]
                 share = snapshot.resource.amount(shares[name])
-                why[name] = f"no latency target: fair share of {share}"
+                why[name] = f"no latency target: the job gets its fair share, {share}"
                 continue
             if classes[name] is QoeClass.BETTER:
                 new = used[name] * (1 - rule.beta * q[name] / q_better)

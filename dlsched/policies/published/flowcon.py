@@ -130,11 +130,11 @@ class FlowConPolicy:
             text = f"{stands or 'latency target'}, "
             text += "no growth is measured yet" if g is None else f"G {g:.4f} of {whole:.4f}"
             if lift:
-                limits[name], does = None, "all have converged, no ceiling"
+                limits[name], does = None, "no limit, as all trainings have converged"
             elif whole == 0:
-                limits[name], does = job.desired.cpu_cores, "no job grows, unchanged"
+                limits[name], does = job.desired.cpu_cores, "limit kept, as no training grows"
             elif stands is FlowConList.WATCHING:
-                limits[name], does = job.desired.cpu_cores, "unchanged"
+                limits[name], does = job.desired.cpu_cores, "limit kept"
             elif stands is None or (stands is FlowConList.NEW and g is None):
                 share = snapshot.resource.amount(shares[name])
                 limits[name], does = shares[name], f"fair share of {share}"

@@ -5,7 +5,8 @@ import { metric, plural, seconds } from "./words.js";
 
 const AGAIN_MS = 3000;
 const RARELY_MS = 30000; // where no controller has run
-const OLD_S = 60; // as `dlsched cluster status`: the controller has ended, or hangs
+// As `dlsched cluster status` has it: the controller has ended, or hangs.
+const OLD_S = 60;
 const ROWS = 200;
 
 const STATES = {
@@ -85,7 +86,7 @@ export class Hosts {
       ...cluster.nodes.filter((node) => node.problem).map((node) => [names.get(node.name), node.problem]),
       ...cluster.asked.map((text) => ["Asked", text]),
     ];
-    if (lines.length > ROWS) lines.splice(ROWS, lines.length, ["And", `${plural(lines.length - ROWS, "more line")}: dlsched cluster status`]);
+    if (lines.length > ROWS) lines.splice(ROWS, lines.length, ["And", `${plural(lines.length - ROWS, "more line")} not shown here: run dlsched cluster status`]);
     $("hosts-lines").replaceChildren(...lines.map(([what, text]) => el("li", {}, el("b", { text: what }), text)));
     setHidden($("hosts-lines"), !lines.length);
   }
@@ -109,7 +110,7 @@ function fill(id, rows, row) {
   const more = rows.length - ROWS;
   const columns = table.tHead.rows[0].cells.length;
   const made = rows.slice(0, ROWS).map(row);
-  if (more > 0) made.push(el("tr", {}, el("td", { colspan: columns, class: "none", text: `and ${more} more: dlsched cluster status` })));
+  if (more > 0) made.push(el("tr", {}, el("td", { colspan: columns, class: "none", text: `${plural(more, "more row")} not shown here: run dlsched cluster status` })));
   table.tBodies[0].replaceChildren(...made);
   setHidden(table.parentElement, !rows.length);
 }

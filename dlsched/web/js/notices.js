@@ -129,6 +129,6 @@ function noJobs(about) {
     line("sudo dlsched adopt NAME --latency 50ms --quantile p95 --metrics port=8000"),
     el("p", {}, "Or put a job file into ", el("code", { text: String(watch) }), ":"),
     line("sudo dlsched submit my-service.yaml"),
-    el("p", {}, "Examples are in the folder ", el("code", { text: "examples" }), " of the sources. ", el("code", { text: "dlsched probe" }), " says which running containers can be read."),
+    el("p", {}, "Examples of job files are in the source code of dlsched, folder ", el("code", { text: "examples" }), ". To see which running containers can be measured, run ", el("code", { text: "dlsched probe" }), "."),
   ];
 }

@@ -198,8 +198,8 @@ def test_all_are_dropped_and_one_without_its_limits_ends_with_1(
             ("adopt", "--others-background"),
             "no other container runs that could be adopted; nothing has been changed",
         ),
-        (("drop", "--all"), "nothing is adopted"),
-        (("drop", "--all", "--yes"), "nothing is adopted"),
+        (("drop", "--all"), "no container is adopted; nothing has been changed"),
+        (("drop", "--all", "--yes"), "no container is adopted; nothing has been changed"),
     ],
 )
 def test_no_container_is_no_failure(

@@ -82,8 +82,11 @@ def test_without_a_controller_there_is_no_status(program: Program, folders: Path
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        (FOLLOWS, "absent: no job of the cluster is known here: ask on manager n1"),
-        ({}, "absent: no job of the cluster; `dlsched cluster status` lists them"),
+        (
+            FOLLOWS,
+            "absent is not known on this host, which does not lead the cluster: ask on manager n1",
+        ),
+        ({}, "absent is not a job of the cluster; `dlsched cluster status` lists its jobs"),
     ],
 )
 @pytest.mark.timed
@@ -120,8 +123,11 @@ def test_drain_and_undrain_by_host_or_node(program: Program, store: MemoryStore)
 @pytest.mark.parametrize(
     ("node", "line"),
     [
-        ("twin", "error: twin: several nodes have that host's name: n3, n4\n"),
-        ("gpu-9", "error: gpu-9: no node of the cluster, which has: gpu-1, twin, twin\n"),
+        (
+            "twin",
+            "error: twin: several nodes have that host's name: give the id of one, n3 or n4\n",
+        ),
+        ("gpu-9", "error: gpu-9 is not a node of the cluster; its nodes are gpu-1, twin, twin\n"),
     ],
 )
 def test_a_node_that_is_not_one_is_refused(

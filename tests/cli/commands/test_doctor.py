@@ -61,7 +61,7 @@ def test_every_policy_of_the_settings_is_loaded_with_its_options(
         (
             "no policy 'nonsense'; known are adaptive, dqoes",
             "shadow: no policy 'nope'; known are adaptive, dqoes",
-            "cluster.policy: policy spread: no parameter 'x'",
+            "cluster.policy: policy spread: no policy has a parameter 'x'",
         ),
         strict=True,
     ):
@@ -98,7 +98,7 @@ def test_a_daemon_that_answers(program: Program, daemon: FakeSource) -> None:
 
 
 def test_who_may_read_what(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert findings(program)["listen"] == ("ok", "null: no TCP port is open ")
+    assert findings(program)["listen"] == ("ok", "no TCP port is open, as `listen` is null ")
     monkeypatch.setenv("DLSCHED_LISTEN", "[::1]:9819")
     monkeypatch.setenv("DLSCHED_STATUS_GROUP", "null")
     monkeypatch.setenv("DLSCHED_CONTROL_GROUP", "null")
@@ -191,7 +191,7 @@ def test_on_a_real_engine(
     assert [found[what][0] for what in ("engine", "cgroup", "quota", "nano")] == ["ok"] * 4
     skipped = findings(program, "--no-probe")
     assert "quota" not in skipped
-    assert skipped["probe"] == ("ok", "skipped, as --no-probe says ")
+    assert skipped["probe"] == ("ok", "skipped, as --no-probe is given ")
 
 
 def test_a_host_without_gpus(program: Program) -> None:

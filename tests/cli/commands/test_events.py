@@ -112,7 +112,7 @@ def test_followed_it_outlasts_a_restart_and_says_so(
         "12:00:01Z  job-0  arrived",
         "12:00:01Z  job-1  arrived",
     ]
-    ended = "the daemon has ended the stream; tried again every 1 s"
+    ended = "the daemon has ended the stream; this command asks again every 1 s"
     assert result.stderr.splitlines() == [ended, "the daemon answers again", ended]
 
 

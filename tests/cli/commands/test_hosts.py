@@ -111,7 +111,7 @@ def test_a_host_that_fails_is_one_line(
     lines = dict(line.split(": ", 1) for line in done.stderr.splitlines())
     assert list(lines) == [host for host in answers if host != "ok"]
     assert lines["daemonless"] == "no daemon answers"
-    assert lines["mute"] == "ssh ended with 7"
+    assert lines["mute"] == "ssh ended with exit code 7, without a message"
     assert lines["endless"] == "the host's answer is longer than 1 MiB"
     assert "another version" in lines["version"]
     assert "jobs is 'none', not a list" in lines["keys"]

@@ -136,7 +136,7 @@ def test_a_container_that_only_burns_cpu_is_proposed_as_background(
 @pytest.mark.parametrize(
     ("failed", "lost", "known", "waits"),
     [
-        (0, 0, "port 8000: 7 requests in 5.0 s, none answered yet", True),
+        (0, 0, "port 8000: 7 requests in 5.0 s, none of them answered yet", True),
         (2, 0, "port 8000: 7 requests in 5.0 s, 2 failed, 5 not answered yet", True),
         (7, 0, "port 8000: 7 requests in 5.0 s, 7 failed", False),
         (0, 7, "", False),
@@ -155,7 +155,7 @@ def test_one_that_was_asked_and_has_not_answered_is_no_background_job(
 
 def test_a_container_with_a_page_is_no_background_job() -> None:
     one = Probed("x", "8" * 64, "y", None, where="port 9100", sources=("port=9100",), cpu_cores=2.0)
-    assert _proposal(one) == "leave it, or: dlsched adopt x --minimum 2"
+    assert _proposal(one) == "leave the container alone, or: dlsched adopt x --minimum 2"
 
 
 def test_a_latency_within_a_bucket_is_proposed_at_its_bound() -> None:

@@ -37,7 +37,7 @@ def test_the_table_has_the_rows_and_a_line_a_job(program: Program, journal: Path
     first, row = found["rows"][0], lines[0].split()
     assert row[:3] == [str(first["cycle"]), first["wall_time"], first["job"]]
     assert row[3] == f"{first['done_cores']:.3f}"
-    assert "plain Docker: no ceiling" in lines[0]
+    assert "plain Docker: dlsched sets no limit" in lines[0]
     *jobs, last = summary.splitlines()
     assert [line.split()[0] for line in jobs] == ["JOB", *sorted(found["summary"]["jobs"]), "all"]
     cycles = found["summary"]["cycles"]
@@ -90,7 +90,7 @@ def test_wrong_words_are_2(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--from", "1000"), "no cycle in that range; it holds cycles 1 to 12"),
+        (("--from", "1000"), "no cycle in that range; the journal holds cycles 1 to 12"),
         (("--from", "50", "--to", "40"), "no cycle in that range"),
         (("--job", "ghost"), "no job 'ghost' ran in these cycles; known are "),
     ],
@@ -118,7 +118,8 @@ def test_a_policy_that_fails_is_said_and_counted(
     result = program("replay", str(journal), "-p", "broken_policy:Broken")
     assert result.exit_code == 0
     assert result.stderr == (
-        "failed 3 times, the last: no longer used: policy broken_policy:Broken failed:"
+        "the policy failed 3 times; the last failure: no longer used: policy "
+        "broken_policy:Broken failed:"
         " ValueError: boom \n"
     )
     assert "asked 3 times, failed 3" in result.stdout

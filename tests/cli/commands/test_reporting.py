@@ -90,7 +90,7 @@ def test_the_text_has_targets_trainings_shares_changes_and_the_estimate(
     assert lines[0] == "5 min until 2026-11-24 07:05:00 UTC under adaptive: 5 jobs on 4 cores"
     assert lines[1].startswith("Targets were met ")
     assert lines[2].startswith("Plain Docker would have met them ")
-    assert "an estimate from the recorded load of the 2 services; recorded" in lines[2]
+    assert "an estimate from the recorded load of the 2 services. In the record" in lines[2]
     assert lines[3].startswith("The model's error on this node: under the recorded limits it says")
     assert any(line.startswith("hard ") and "mean 125 ms" in line for line in lines)
     heads = [line for line in lines if "PLAIN DOCKER, ESTIMATE" in line]
@@ -290,11 +290,11 @@ def test_services_are_counted_that_a_sentence_is_about(recorded: Path) -> None:
     silent = replace(service, name="silent", kept=kept)
     targets, plain, _ = summary(replace(found, jobs=(*found.jobs, silent)))
     assert "(2 services)" in targets, "one that never reported is in no ratio"
-    assert "load of the 2 services; recorded of the same were" in plain
+    assert "load of the 2 services. In the record they were met" in plain
     one_less = replace(found, estimate=replace(found.estimate, jobs=1))
     targets, plain, _ = summary(one_less)
     assert "(2 services)" in targets
-    assert "load of 1 of the 2 services; recorded of the same were" in plain
+    assert "load of 1 of the 2 services. In the record they were met" in plain
 
 
 def test_a_remark_of_one_job_keeps_its_numbers(recorded: Path) -> None:

@@ -92,9 +92,12 @@ def test_a_job_that_will_not_be_moved_is_submitted_and_said(
     ("text", "line"),
     [
         ("name: Bad Name\nimage: x\n", "resnet.yaml:1:7: name: 'Bad Name' is not a name"),
-        ("name: ab\nimage: x\nenv_file: a.env\n", "an env_file stays on its host"),
+        ("name: ab\nimage: x\nenv_file: a.env\n", "an env_file is not sent to other hosts"),
         ("name: taken\nimage: x\n", "name: manager gpu-2 has submitted a job of that name"),
-        ("name: own\nimage: x\n", "resnet.yaml:1:7: name: own is the job of own.yaml"),
+        (
+            "name: own\nimage: x\n",
+            "resnet.yaml:1:7: name: file own.yaml already has a job named own",
+        ),
     ],
 )
 def test_what_the_cluster_would_reject_is_one_line_and_puts_nothing(

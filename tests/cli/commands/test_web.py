@@ -46,5 +46,7 @@ def test_it_prints_the_address_and_ends_cleanly_with_an_open_stream(
             rest, said = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, "")
     forward, works = said.splitlines()
-    assert forward.startswith(f"elsewhere: ssh -L {port}:127.0.0.1:{port} ")
+    assert forward.startswith(
+        f"to open it on another computer, run there: ssh -L {port}:127.0.0.1:{port} "
+    )
     assert works == "the address works once; Ctrl-C ends the page"

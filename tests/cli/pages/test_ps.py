@@ -158,7 +158,7 @@ def unheard() -> CycleReport:
     other = Progress(samples=steps, lacks=seen, as_of_s=999.5)
     printed = LogFact(lines=9, matched=2, named=("acc", "val_acc", "loss"))
     logged = Progress(samples=(Sample(990.0, 2, ()),), lacks=Lacks(900.0, 3), log=printed)
-    never = "steps come, `accuracy` never"
+    never = "the job reports steps, but never `accuracy`"
     nothing = replace(job("idle", latency_s=None), idle=Idle(700.0))
     jobs = (
         nothing,

@@ -93,7 +93,7 @@ async def test_no_news_is_said_with_its_reason_and_the_old_is_kept(
     monkeypatch.setattr(app_module, "monotonic", lambda: 1012.0)
     async with play() as top:
         top.give(replace(view_of(jobs_report("a")), heard_s=1000.0))
-        await top.shows("no news for 12 s; what you see is from 11:02:03 UTC")
+        await top.shows("the daemon has sent nothing for 12 s; what you see is from 11:02:03 UTC")
         await top.becomes(lambda: (top.names, top.app.table.dimmed), (["a"], True))
         top.feed.problem = "no daemon answers"
         await top.shows("no daemon answers; what you see is from 11:02:03 UTC")
@@ -107,7 +107,7 @@ async def test_before_the_first_cycle_it_waits(play: Play) -> None:
         await top.shows("waiting for the daemon's first cycle")
         await top.press("s", "g", "q", "w", "l", "down")
         top.feed.problem = "gone\x1b[2J"
-        await top.shows("no news for ")
+        await top.shows("the daemon has sent nothing for ")
         await top.shows("s; gone")
 
 

@@ -243,7 +243,7 @@ def test_room_that_lapses_lets_no_earlier_order_in(world: World) -> None:
     assert phase(world, "b") is Phase.FENCED
     assert (
         world.deliver(Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT))
-        == f"{JOB}: the order is older than epoch 2, which this node follows"
+        == f"{JOB}: the order is refused, as this node follows a newer one (epoch 2)"
     )
     world.deliver(Order(Verb.PREPARE, "b", JOB, 3, text=TEXT))
     world.second()
@@ -262,7 +262,12 @@ def test_a_file_that_appears_once_an_order_was_taken_has_to_wait(world: World) -
     assert (merged.specs, merged.sources) == ({}, {})
     (rejected,) = merged.rejected
     assert rejected.file == "own.yaml"
-    assert rejected.problems == (f"{JOB}: the cluster has given this node a job of that name",)
+    assert rejected.problems == (
+        (
+            f"{JOB}: this file is not used, as the cluster has given this node a job of the same "
+            "name: rename one of the two"
+        ),
+    )
     target.fetches.slow = False
     world.seconds(10)
     assert world.record.on == "b" and world.record.state is RecordState.PLACED

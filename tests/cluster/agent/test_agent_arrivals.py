@@ -58,7 +58,10 @@ def test_a_source_without_an_address_is_named_and_then_given_up(world: World) ->
     world.moves(until=lambda: phase(world, "b") is Phase.ARRIVING)
     world.seconds(3)
     (held,) = world.nodes["b"].agent.report({}, frozenset()).holdings
-    line = "no manager has reported the address of a"
+    line = (
+        "the address of node a, which has the job's checkpoint, is not known: no manager has "
+        "reported it"
+    )
     assert (held.phase, held.why) == (Phase.ARRIVING, line)
     world.seconds(int(KNOWN_WITHIN_S) + 20)
     assert world.record.on == "a" and world.runs_on("a")

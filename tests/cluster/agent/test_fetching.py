@@ -114,7 +114,7 @@ def test_one_that_is_too_long_is_not_begun(
     server: AgentServer, worker: Certificates, port: int, folder: Path
 ) -> None:
     with fetcher(worker, port, most_bytes=len(ARCHIVE) - 1) as checkpoints:
-        line = "node-1: the checkpoint has 2 MiB, at most 2 MiB fit"
+        line = "node-1: the checkpoint has 2 MiB, and this node takes at most 2 MiB"
         assert fetched(checkpoints, folder, ARCHIVE) == line
     assert list(folder.iterdir()) == []
 
@@ -145,7 +145,7 @@ def test_the_disk_must_have_a_fifth_more(
     free = int(free_bytes * len(ARCHIVE))
     with fetcher(worker, port, free_bytes=lambda _folder: free) as checkpoints:
         checkpoints.begin("node-1", "train", 8, folder / "x", SAVED)
-        line = f"{folder}/x: 2.4 MiB of free space are needed, there are 2.38 MiB"
+        line = f"{folder}/x: the checkpoint needs 2.4 MiB of free space, there are 2.38 MiB"
         assert result(checkpoints) == ("" if fits else line)
     assert bool(list(folder.iterdir())) is fits
 
@@ -166,7 +166,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
         ),
         (
             HEAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001,
-            "the checkpoint is longer than its answer says",
+            "the node sent more bytes than the checkpoint has",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "the answer is broken: "),
         (
@@ -175,7 +175,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
         ),
         (
             b"HTTP/1.1 302 Found\r\nLocation: https://127.0.0.1/x\r\nContent-Length: 0\r\n\r\n",
-            "status 302, without a reason",
+            "the node answered with HTTP status 302, without a reason",
         ),
     ],
 )

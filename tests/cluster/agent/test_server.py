@@ -79,7 +79,7 @@ def test_the_node_that_a_job_moves_to_gets_its_checkpoint(
     archive.write_bytes(bytes(range(256)) * 4096 * 3)
     agent.archives["train", 8, "node-2"] = archive
     # Before any report request, no member is known.
-    line = "node-2 is not among the cluster's present members"
+    line = "node node-2 is not one of the cluster's present members"
     assert said(asked(worker, port, CHECKPOINT)) == (403, line)
     asked(manager, port, REPORT, named("node-1", "node-2"))
     assert asked(worker, port, CHECKPOINT) == (200, archive.read_bytes())
@@ -101,7 +101,7 @@ BOSS, WORKER = "boss", "node-2"
 JOBS = "/v1/cluster/jobs"
 OTHERS = Order(Verb.LEAVE, "node-2", "train", 7)
 BODIES = (b"", b"{", b"\xff", b'{"v":1}', b"[" * 10_000)
-ONLY = "node-2 is not a manager: that node may only ask for a checkpoint"
+ONLY = "node node-2 is not a manager: it may only ask for a checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_another_organisation_is_refused_even_as_a_manager(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stranger = authority.node("stranger", MANAGER, organisation="cluster-2")
-    line = "stranger is not of this cluster, cluster-1"
+    line = "node stranger is not a member of this cluster, cluster-1"
     assert said(asked(stranger, port, REPORT, named("node-1"))) == (403, line)
     assert said(asked(stranger, port, CHECKPOINT)) == (403, line)
     assert agent.placed == []

@@ -30,17 +30,20 @@ class Odd:
     [
         (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0"),
         (None, "`decide` returned 'None', must be a ClusterDecision"),
-        (ClusterDecision(place={"q": 7}), "place must be a mapping of texts by job"),  # type: ignore[dict-item]
-        (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
-        (ClusterDecision(moves=(("r", "b"),)), "is not a Move"),  # type: ignore[arg-type]
+        (ClusterDecision(place={"q": 7}), "`place` must be a mapping from jobs' names to texts"),  # type: ignore[dict-item]
+        (ClusterDecision(why=[]), "`why` must be a mapping"),  # type: ignore[arg-type]
+        (ClusterDecision(moves=(("r", "b"),)), "`moves` must have Moves only"),  # type: ignore[arg-type]
         (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "the decision moves a job twice"),
         (ClusterDecision(forecasts_s={"r": float("nan")}), "forecasts_s of 'r' must be a number"),
         (ClusterDecision(forecasts_s={"r": True}), "forecasts_s of 'r' must be a number"),
         (ClusterDecision(forecasts_s={"r": 1e300}), "must be a number of seconds"),
-        (ClusterDecision(alternatives={"r": ("b",)}), "must be tuples of Alternatives"),  # type: ignore[dict-item]
+        (
+            ClusterDecision(alternatives={"r": ("b",)}),
+            "must map jobs' names to tuples of Alternatives",
+        ),  # type: ignore[dict-item]
         (
             ClusterDecision(alternatives={"r": (Alternative("b", "", float("inf")),)}),
-            "must be tuples of Alternatives",
+            "must map jobs' names to tuples of Alternatives",
         ),
         (ClusterDecision(next_s=float("nan")), "next_s is nan, must be 0.1 to 3600"),
     ],

@@ -32,7 +32,7 @@ def vector_b(count: int, moving: tuple[str, ...] = ()) -> dict[str, Effect]:
         ((), 490 + 3 * 100, None),  # 1600 -> 900 + 210; the cluster's end 400 -> 300
         (("j3",), 290 + 3 * 90, None),  # 900 + 210 -> 400 + 420; 300 -> 210
         # 820 -> 200 + 930; 210 -> 310
-        (("j2", "j3"), -310 - 3 * 100, "gains -610 s, needs more than 20 s"),
+        (("j2", "j3"), -310 - 3 * 100, "would gain -610 s, a move needs more than 20 s"),
     ],
 )
 def test_vector_b(moving: tuple[str, ...], gain_s: float, lacks: str | None) -> None:
@@ -111,7 +111,7 @@ def undone(
 
 def test_a_move_is_undone_where_the_job_is_much_slower() -> None:
     # 800 core-s at 0.5 of the speed take 400 s here, 10 + 200 s there.
-    text = "0.50 of its speed on A; ends in 210 s there instead of 400 s"
+    text = "the job has only 0.50 of its speed on A, and would end in 210 s there instead of 400 s"
     assert undone(5.0) == text
     assert undone(7.1) is None
     assert undone(None) is None

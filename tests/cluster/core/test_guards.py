@@ -40,14 +40,17 @@ def test_a_move_that_keeps_all_rules_is_let_through_and_remembered() -> None:
     ("change", "why"),
     [
         ({"unmovable": "it publishes ports"}, "the job cannot be moved: it publishes ports"),
-        ({"reports": 2}, "the job has reported 2 times, 3 are needed"),
+        ({"reports": 2}, "the job has reported 2 times; it may be moved after 3 reports"),
         ({"done_core_s": 20.0}, "the job has done less than 3% of its work"),
-        ({"left": Left(79, 79, 79)}, "the job is done in 20 s, a move stops it for 10 s"),
+        (
+            {"left": Left(79, 79, 79)},
+            "the job ends in about 20 s, and a move would stop it for 10 s",
+        ),
         (
             {"rests_until_s": NOW_S + 60},
             "the job's last move failed; it may be moved again in 1 min 0 s",
         ),
-        ({"gpus": 1}, "needs 1 GPU, 0 free"),
+        ({"gpus": 1}, "the job needs 1 GPU, 0 free"),
         ({"requires": {"disk": "ssd"}}, "the node lacks the label 'disk=ssd'"),
         ({"floor_cores": 9.0}, "the job's floor is 9.00 cores, the node has 8.00"),
         ({"node": "gone"}, "gone does not report"),
@@ -94,13 +97,13 @@ def test_one_move_for_each_16_nodes_with_those_under_way() -> None:
     wanted = (Move("x", "n01"), Move("y", "n03"), Move("z", "n05"))
     found = moved(*wanted, jobs=jobs, nodes=MANY)
     assert found.moves == wanted[:2]
-    assert found.refused["z"].endswith("2 moves under way, the most in this cluster")
+    assert found.refused["z"].endswith("2 moves under way, and this cluster allows no more")
     moving = (Transit("y", "n02", "n03", NOW_S + 10),)
     found = moved(wanted[0], wanted[2], jobs=jobs, nodes=MANY, moving=moving)
     assert found.moves == wanted[:1]
     moving = (Transit("x", "a", "b", NOW_S + 10),)
     found = moved(Move("y", "c"), jobs=[job("x", "a"), job("y", "d")], nodes=NODES, moving=moving)
-    assert found.refused["y"].endswith("1 move under way, the most in this cluster")
+    assert found.refused["y"].endswith("1 move under way, and this cluster allows no more")
 
 
 def test_a_job_that_moves_is_left_alone() -> None:
@@ -116,11 +119,11 @@ def test_not_again_within_ten_minutes_and_never_twice_in_a_row() -> None:
     one = job("x", "a")
     assert (
         refusal(one, memory=before(("x", "b", "a", 599), ("y", "a", "b", 10)))
-        == "the job moved 9 min 59 s ago"
+        == "the job has moved already; it may be moved again in 1 s"
     )
     assert (
         refusal(one, memory=before(("x", "b", "a", 600)))
-        == "no other job has moved since this one did"
+        == "the job was the last one that moved; another one has to move first"
     )
     assert refusal(one, memory=before(("x", "b", "a", 600), ("y", "a", "b", 10))) is None
 
@@ -165,7 +168,9 @@ def test_a_move_is_undone_once_without_rest_and_the_job_rests_longer_after() -> 
     assert moved(Move("x", "c", undo=True), jobs=[one], nodes=nodes, memory=there).moves == ()
     back = (Passed("x", "b", "a", NOW_S - 1700, undo=True), *before(("y", "a", "b", 9)))
     found = moved(Move("x", "b", undo=True), jobs=[job("x", "a")], memory=back)
-    assert found.refused["x"].endswith("the job moved 28 min 20 s ago")
+    assert found.refused["x"].endswith(
+        "the job has moved already; it may be moved again in 1 min 40 s"
+    )
 
 
 def test_jobs_of_a_draining_node_move_whatever_it_costs() -> None:
@@ -184,7 +189,7 @@ def test_placements_need_a_queued_job_a_known_node_and_room() -> None:
     found = guard(snapshot([node("a", gpus_free=1)], queue), decision)
     assert found.place == {"p": "a"}
     assert found.refused == {
-        "q": "not placed on a: needs 1 GPU, 0 free",
+        "q": "not placed on a: the job needs 1 GPU, 0 free",
         "r": "not placed: there is no node 'no\\nwhere'",
         "ghost": "not placed: the job is not in the queue",
     }

@@ -37,11 +37,11 @@ def test_each_requirement_has_its_reason_by_node() -> None:
     seen = Occupancy(snapshot(nodes, [asks]))
     assert {name: seen.lacks(asks, name) for name in seen.nodes} == {
         "a": "the node's agent does not report",
-        "b": "the node drains",
+        "b": "the node is being drained",
         "c": "the node lacks the label 'disk=ssd'",
         "d": "the job's floor is 1.00 cores, the node has 0.50",
-        "e": "needs 1 GPU, 0 free",
-        "f": "needs 1 GPU, 0 free",
+        "e": "the job needs 1 GPU, 0 free",
+        "f": "the job needs 1 GPU, 0 free",
     }
     no_gpu = job("y", memory_bytes=2 * GIB)
     assert seen.lacks(no_gpu, "e") == "the job needs 2 GiB of memory, 1 GiB is free"
@@ -67,7 +67,11 @@ def test_an_image_that_may_not_be_pulled_must_be_there(image: str, there: bool) 
     nodes = [node("a", images=listed), node("b")]
     asks = job("x", image=image, pulls=False)
     seen = Occupancy(snapshot(nodes, [asks]))
-    why = None if there else f"the node lacks the image '{image}', and pull_policy is never"
+    why = (
+        None
+        if there
+        else f"the node lacks the image '{image}', and `pull_policy: never` forbids to pull it"
+    )
     assert seen.lacks(asks, "a") == why
     assert seen.lacks(asks, "b") is None, "it is not known which it has"
     assert seen.lacks(replace(asks, pulls=True), "a") is None
@@ -106,7 +110,7 @@ def test_placements_of_one_round_count_for_those_after_them() -> None:
         "a": "n",
         "c": "n",
     }
-    assert "the first to start, on n in about 3 min 20 s" in found.why["b"]
+    assert "the job is first in the queue, and starts on n in about 3 min 20 s" in found.why["b"]
 
 
 def test_a_job_that_fits_no_node_even_empty_blocks_none() -> None:
@@ -124,8 +128,8 @@ def test_a_later_job_goes_first_only_where_the_head_starts_no_later() -> None:
     short = job("short", None, 200.0, gpus=1, arrived_s=2.0)
     found = placed(nodes, [running, head, long, short])
     assert found.place == {"short": "n"}
-    assert "n: would delay head, the first in the queue" in found.why["long"]
-    assert "the first to start, on n in about 1 min 40 s" in found.why["head"]
+    assert "n: the job would delay head, which is first in the queue" in found.why["long"]
+    assert "the job is first in the queue, and starts on n in about 1 min 40 s" in found.why["head"]
 
 
 def test_a_later_job_that_slows_what_the_head_waits_for_does_not_go_first() -> None:

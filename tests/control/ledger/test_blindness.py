@@ -92,7 +92,10 @@ def test_the_first_report_has_its_time(target: Target, mute: str, as_of_s: float
         (replace(from_latencies([0.01] * 600), missed=7), None),
         (
             replace(from_latencies([0.01] * 600), missed=60),
-            "p95 may be on either side of 50 ms: packets at the job's sockets were not read",
+            (
+                "whether p95 is above 50 ms is not known: some packets at the job's sockets were "
+                "not read"
+            ),
         ),
         (LatencySketch(4, 0.1, spans=((0.0, 0.1, 4),)), None),
     ],
@@ -128,9 +131,8 @@ def test_a_mean_whose_sum_may_be_off_is_unclear_about_its_target():
         (
             0.55,
             (
-                "the mean may be on either side of 50 ms: the metrics page rounds or contradicts "
-                "its "
-                "own sum"
+                "whether the mean is above 50 ms is not known: the sum of latencies on the job's "
+                "metrics page is rounded, or contradicts its buckets"
             ),
         ),
         (0.75, None),
@@ -266,4 +268,4 @@ def test_a_training_without_its_metric_is_blind_after_a_minute():
     lacks = {"lacks": Lacks(120.0, 1, ("loss",)), "samples": (Sample(120.0, 1, ()),)}
     assert seen(TRAINING, 180.0, 179.0, **lacks) == Condition()  # type: ignore[arg-type]
     told = seen(TRAINING, 180.1, 179.0, **lacks)  # type: ignore[arg-type]
-    assert told == Condition("steps come, `accuracy` never")
+    assert told == Condition("the job reports steps, but never `accuracy`")

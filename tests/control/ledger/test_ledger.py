@@ -254,7 +254,10 @@ def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place(ledger: Le
     assert state.removals == ()
     assert state.snapshot.jobs[0].container_id == "id-a"
     assert texts(state.alarms) == (
-        "a: container id-Z is not touched: it carries the labels of the job's container",
+        (
+            "a: another container, id-Z, has the labels of this job's container, and is left "
+            "alone: remove it, or run it without dlsched's labels"
+        ),
     )
 
 
@@ -549,7 +552,7 @@ ACCURACY = AccuracyTarget("accuracy", 0.9, 0.97)
 def test_steps_without_the_metric_make_a_training_blind(ledger: Ledger):
     for at in range(1, 63):
         job = stepped(ledger, float(at), ACCURACY, Sample(float(at), at, (("val_acc", 0.8),)))
-    assert job.blind == "steps come, `accuracy` never"
+    assert job.blind == "the job reports steps, but never `accuracy`"
     assert job.progress.lacks == Lacks(1.0, 3, ("val_acc",))
     job = stepped(ledger, 63.0, ACCURACY, Sample(63.0, 63, (("accuracy", 0.8),)))
     assert (job.blind, job.progress.lacks) == (None, None)

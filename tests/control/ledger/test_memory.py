@@ -105,9 +105,9 @@ def test_the_alarm_says_what_helps_and_who_else_holds_memory() -> None:
     assert (alarm.source, alarm.key) == ("a", AlarmKey.MEMORY_FILLS)
     assert alarm.text == (
         "a: memory in use grew by 4.25 GiB in the last 30 min; the limit of 8 GiB is reached in "
-        "about 4 min if it goes on; to raise it: `docker update --memory 12288m --memory-swap "
-        "12288m dlsched-a`; the host has 12 GiB to spare; other jobs use 20 GiB (big), 3 GiB "
-        "(small)"
+        "about 4 min if the growth goes on; to raise it: `docker update --memory 12288m "
+        "--memory-swap 12288m dlsched-a`; the host has 12 GiB to spare; other jobs use 20 GiB "
+        "(big), 3 GiB (small)"
     )
     (job, *_) = state.snapshot.jobs
     assert job.memory.filling is not None

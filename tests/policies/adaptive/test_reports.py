@@ -148,7 +148,7 @@ def test_more_requests_than_one_client_can_ask_bring_no_ceiling(
     sketch = LatencySketch(100 * times, 1.0 * times)
     no_ceiling(
         decided(lambda now_s: (sketch, now_s), mode=mode, capacity=capacity),
-        *("not believed", "more than the time"),
+        *("not believed", "longer than the time"),
     )
 
 

@@ -103,7 +103,7 @@ def test_a_slow_job_with_an_idle_quota_is_hopeless_until_it_is_tried_again() -> 
     view = job("a", 0.02, [0.05] * 200, cores=0.8, used=0.1, throttled=0.0)
     first = after_first(snapshot(view), a=0.8)
     assert cores(first) == pytest.approx(0.11)
-    assert "more does not help the job" in first.why["a"]
+    assert "more CPU does not help the job" in first.why["a"]
     held = replace(view, actual=first.limits["a"])
     policy = load("dqoes")
     assert cores(policy.decide(snapshot(held, now_s=60.0), first.memory)) == pytest.approx(0.11)
@@ -115,7 +115,7 @@ def test_a_changed_target_is_a_new_chance() -> None:
     memory = after_first(snapshot(view), a=0.8).memory
     asked = snapshot(job("a", 0.05, [0.05] * 200, cores=0.11), now_s=20.0)
     decision = load("dqoes").decide(asked, memory)
-    assert "more does not help" not in decision.why["a"]
+    assert "more CPU does not help" not in decision.why["a"]
 
 
 def test_a_job_that_restarts_comes_back_to_what_it_needs() -> None:

@@ -330,7 +330,7 @@ def test_a_log_without_the_metric_names_what_it_has(
 def test_a_sidecar_without_the_metric_names_what_it_has(names: tuple[str, ...], end: str) -> None:
     progress = Progress(as_of_s=1.0, lacks=Lacks(1.0, 3, names), samples=(Sample(1.0, 5, ()),))
     said = lacking_in_full(AccuracyTarget("top1", 0.5, 0.6), progress)
-    assert said == f"steps come, `top1` never{end}"
+    assert said == f"the job reports steps, but never `top1`{end}"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_change_that_helped_is_told_with_those_that_changed_too(path: Path) ->
     written(path, *(cycle(n, 100, *also.get(n, ())) for n in range(1, 201)))
     found = told(path)
     assert {n: str(one) for n, one in found.items()} == {
-        100: "helped: 80 -> 40 ms (240 requests), 2 others changed too"
+        100: "helped: 80 -> 40 ms (240 requests), 2 other jobs changed too"
     }
     assert (found[100].requests_before, found[100].requests_after) == (120, 120)
 
@@ -75,7 +75,7 @@ def test_a_change_before_the_next_is_not_judged_and_none_that_failed_counts(path
     rest = [cycle(n, 100, *("alpha",) * (n in (100, 106))) for n in range(1, 107)]
     written(path, *rest, *failed, *(cycle(n, 100) for n in range(112, 130)))
     assert {n: str(one) for n, one in told(path).items()} == {
-        100: "not judged: changed again after 6 s",
+        100: "not judged: the job's limits changed again after 6 s",
         106: "effect: measured in 17 s",
     }
 
@@ -116,7 +116,7 @@ def test_a_journal_that_cannot_be_read_tells_nothing(path: Path) -> None:
     assert told(path) == {}
     written(path, *(cycle(n, 100, *("alpha",) * (n == 100)) for n in range(1, 200)))
     execute(path, "UPDATE frames SET body = x'00ff' WHERE cycle > 60")
-    assert str(told(path)[100]) == "too few requests (0 after it)"
+    assert str(told(path)[100]) == "too few requests (0 after the change)"
 
 
 def test_a_history_gets_what_is_known_and_a_few_more_each_time(path: Path) -> None:

@@ -42,21 +42,23 @@ class AdaptiveParameters:
     """What the policy weighs."""
 
     moves: bool = True
-    """Whether jobs move; else jobs are only placed, and draining nodes emptied."""
+    """Whether running jobs may be moved; if false, jobs are only placed, and moved only off nodes
+    that are drained."""
     bold: bool = False
     """Whether a gain for the cluster as a whole suffices for a move. If false, the job itself must
     also end no later, and no job on the target node much later: fewer moves, and few jobs that lose
     by them."""
     end_weight: float = END_WEIGHT
-    """How many seconds of one job's completion a second of the cluster's last one counts as."""
+    """Weight of the time at which the cluster's last job ends: one second of it counts as much as
+    so many seconds of a single job's end."""
     least_pauses: float = 1.5
     """Least gain of a move, as a multiple of the job's pause: forecasts are inexact."""
     least_gain_s: float = 5.0
-    """Least gain of a move in seconds, beside that."""
+    """Least gain of a move in seconds, in addition to that by `least_pauses`."""
     pull_s: float = 30.0
     """Assumed seconds that a job waits on a node that lacks its image."""
     round_s: float = 10.0
-    """Seconds between rounds."""
+    """Seconds between two decisions on where jobs run."""
 
     def __post_init__(self) -> None:
         for name in ("end_weight", "least_pauses", "least_gain_s", "pull_s"):
@@ -171,7 +173,7 @@ class AdaptivePolicy:
                 _alternative(
                     other,
                     other.lacks(least_s, self.parameters.bold)
-                    or f"gains {other.gain_s:.0f} s, less than to {one.target}",
+                    or f"would gain {other.gain_s:.0f} s, less than a move to {one.target}",
                 )
                 for other in by_job[one.job][1:]
             ]
@@ -184,9 +186,9 @@ class AdaptivePolicy:
             found.moves.append(Move(one.job, one.target))
             found.forecasts_s[one.job] = one.own_after_s - one.own_before_s
             found.why[one.job] = (
-                f"{one.source}>{one.target}: gains {one.gain_s:.0f} s; ends in "
-                f"{one.own_after_s:.0f} s instead of {one.own_before_s:.0f} s, the cluster in "
-                f"{one.end_after_s:.0f} s instead of {one.end_before_s:.0f} s"
+                f"{one.source}>{one.target}: gains {one.gain_s:.0f} s; the job ends in "
+                f"{one.own_after_s:.0f} s instead of {one.own_before_s:.0f} s, the cluster's last "
+                f"one in {one.end_after_s:.0f} s instead of {one.end_before_s:.0f} s"
             )
             if index + 1 < len(ranked):
                 other = ranked[index + 1]
@@ -208,10 +210,10 @@ class AdaptivePolicy:
         if problem := likely.lacks(least_s, rule.bold):
             return problem
         left = forecasts.occupancy.left[job.name]
-        for amount, core_s in (("little", left.low_core_s), ("much", left.high_core_s)):
+        for amount, core_s in (("the least", left.low_core_s), ("the most", left.high_core_s)):
             found = effect(forecasts, job, likely.source, likely.target, core_s, rule.end_weight)
             if problem := found.lacks(least_s, rule.bold):
-                return f"{problem}, if as {amount} work is left as may be"
+                return f"{problem}, if {amount} of the job's work is left"
         return None
 
 

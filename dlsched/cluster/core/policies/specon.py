@@ -29,17 +29,17 @@ class SpeConParameters:
     """Constants of the reconstruction; the paper's figures for them were not at hand."""
 
     alpha: float = 0.1
-    """Growth, as a ratio of the job's own peak, below which a job slows down."""
+    """Growth, as a ratio of the job's highest so far, below which the job counts as converging."""
     interval_s: float = 10.0
-    """Seconds of which the evaluations are averaged."""
+    """Length in seconds of the intervals whose mean evaluations are compared to measure growth."""
     round_s: float = 30.0
     """Seconds between moves."""
     idle_weight: float = 0.5
-    """How much of a job a converged one counts as in a node's score."""
+    """What a converged job counts in a node's score, where any other job counts 1."""
     min_gap: float = 1.0
     """Least difference of two nodes' scores for a move."""
     min_age_s: float = 30.0
-    """Seconds on its node until a job is classed: the first intervals are all growth."""
+    """Seconds on its node after which a job's growth is judged: at first every job grows."""
 
     def __post_init__(self) -> None:
         for name in ("alpha", "idle_weight", "min_gap", "min_age_s"):

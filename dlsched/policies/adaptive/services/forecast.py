@@ -170,11 +170,14 @@ def crowded_outlook(
 ) -> tuple[str, Forecast]:
     """For a service left out of the chosen set; `lacks`: the jobs that could give it cores."""
     givers = " and ".join(f"{name} gave {resource.amount(cores, 'g')}" for name, cores in lacks)
-    why = f"{_target(asked, quantile)} needs {resource.amount(needs, 'g')}, "
+    why = f"{_target(asked, quantile)} needs {resource.amount(needs, 'g')}"
     if givers:
-        why += f"with which other services meet their targets; the target would be met if {givers}"
+        why += (
+            f", but other services need the {resource.name} for their own targets; the target "
+            f"would be met if {givers}"
+        )
     else:
-        why += "more than is free now"
+        why += f", more {resource.name} than is free now"
     return why, Forecast(
         ForecastKind.CROWDED,
         "latency",
@@ -196,19 +199,18 @@ def impossible_outlook(
 ) -> tuple[str, Forecast]:
     """For a service whose target cannot be met on this node. `is_measured`: the best is what is
     measured now, since the model expects worse."""
-    more = resource.name
     if tried:
-        how = f"more {more} was tried and did not help"
+        how = f"more {resource.name} was tried and did not help"
     elif is_measured:
-        how = f"as measured now, and more {more} is not expected to help"
+        how = f"as measured now, and more {resource.name} is not expected to help"
     else:
-        how = f"with all the {more} that the job can use"
+        how = f"with all the {resource.name} that the job can use"
     if best > asked and _s(best) != _s(asked):
-        why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
+        why = f"{_target(asked, quantile)} cannot be met on this node: {_s(best)} at best, {how}"
     else:
         why = (
-            f"{_target(asked, quantile)} cannot be kept here: {_s(best)} at best, {how}, "
-            "and single requests vary"
+            f"{_target(asked, quantile)} cannot be met reliably on this node: {_s(best)} at best, "
+            f"{how}, and single requests take longer"
         )
     return why, Forecast(
         ForecastKind.IMPOSSIBLE, "latency", best=best, why=why, why_has_numbers=True
@@ -226,8 +228,8 @@ def _unexpected(
 ) -> tuple[str, Forecast]:
     """For a service that meets a target which its model calls impossible."""
     why = (
-        f"{_measured(asked_s, quantile, measured_s, of)}: met, though the model expected it not to "
-        "be"
+        f"{_measured(asked_s, quantile, measured_s, of)}: the target is met, though the policy's "
+        "model of the job says that it cannot be"
     )
     return why, Forecast(ForecastKind.UNKNOWN, "latency", why=why)
 

@@ -326,7 +326,10 @@ def distrust(
     if model is None or not is_known:
         return "too few requests yet"
     if model.clients.say_one and model.in_service > _CLAIMED:
-        return f"{_DISBELIEVED}: requests one at a time would take more than the time that passed"
+        return (
+            f"{_DISBELIEVED}: its requests, which it says come one at a time, would have taken "
+            "longer than the time that passed"
+        )
     return None
 
 

@@ -193,7 +193,10 @@ def _of_job(
         if left is None or chance < MOSTLY or never:
             count = len(known.points)
             if endless and count < LEVEL_POINTS:
-                why = f"{count} evaluations are too few to say that it levels off short of {goal}"
+                why = (
+                    f"{counted(count, 'evaluation')} reported, too few to say whether "
+                    f"{target.metric} levels off short of {getattr(target, tier):g}"
+                )
                 found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
                 continue
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
@@ -203,7 +206,10 @@ def _of_job(
             found.append(Forecast(kind, tier, best=level, why=why, why_has_numbers=True))
             continue
         if reach.chance < MOSTLY:
-            why = f"{goal} is reached with a chance of {render_percent(round(reach.chance, 2))}"
+            why = (
+                f"{goal} will be reached with a chance of {render_percent(round(reach.chance, 2))}"
+                ", too small to say when"
+            )
             found.append(Forecast(ForecastKind.UNKNOWN, tier, best=level, why=why))
             continue
         at_s = in_s[place]
@@ -233,7 +239,7 @@ def _end(
     """The forecast of the last step."""
     low, high = _end_core_s(job, known, value.end_core_s, step_core_s, rule)
     fair_s = _fair_s(known, value.end_core_s, value.end_core_s, now_s)
-    why = f"{resource.work(value.end_core_s)} of work left until the training ends"
+    why = f"the training has {resource.work(value.end_core_s)} of work left until its end"
     if known.told_steps is None or not rule.heeds_total_steps:
         why += ", estimated from its progress towards finish"
     return _between("end", why, now_s, in_s, value.end_core_s, low, high, cores, fair_s)
@@ -269,7 +275,10 @@ def _expected(
         for off in (reach.steps - reach.low_steps, reach.high_steps - reach.steps)
     )
     low, high = max(left_core_s - below, 0.0), left_core_s + above
-    why = f"{goal} takes about {resource.work(left_core_s)} more ({low:.0f} to {high:.0f})"
+    why = (
+        f"the work left to reach {goal} is about {resource.work(left_core_s)} ({low:.0f} to "
+        f"{high:.0f})"
+    )
     return _between(tier, why, now_s, in_s, left_core_s, low, high, cores, fair_s)
 
 
@@ -344,8 +353,8 @@ def _in_time(
         return Forecast(
             kind,
             outlook.tier,
-            why=f"the job's deadline {when}; even alone on the node the job takes "
-            f"{left_core_s / cores:.0f} s more",
+            why=f"the job's deadline {when}; even alone on the node the job would need another "
+            f"{left_core_s / cores:.0f} s",
         )
     lacking = needs - left_core_s / in_s
     lacks: list[tuple[str, float]] = []
@@ -360,5 +369,6 @@ def _in_time(
         kind=ForecastKind.CROWDED,
         needs_cores=needs,
         lacks=tuple(lacks),
-        why=f"in the present order of trainings the job is {late_s:.0f} s late",
+        why=f"in the present order of trainings the job reaches `deliver` {late_s:.0f} s after its "
+        "deadline",
     )

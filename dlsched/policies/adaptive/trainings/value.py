@@ -159,8 +159,11 @@ def marginal_value(
         left_core_s = max(job.attained_core_s, 1.0)
         # It comes after all that report, however much these have left.
         index = _SILENT_RATIO * job.spec.weight * rule.end_weight / left_core_s
-        how = "silent: no report for long" if job.diverged is None else f"diverged ({job.diverged})"
-        why = f"{how}; the job has used {resource.work(job.attained_core_s)}"
+        how = "reported nothing for long" if job.diverged is None else f"diverged ({job.diverged})"
+        why = (
+            f"the job has {how} and comes after the trainings that report; used so far: "
+            f"{resource.work(job.attained_core_s)}"
+        )
         return MarginalValue(
             index, left_core_s, job.attained_core_s, False, False, why, silent=True
         )
@@ -186,7 +189,10 @@ def _newcomers(
         like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
         work = resource.work(like_others_core_s)
-        why += f"; {work} to {known.tier_values[0]:g} if the job needs as much as the others"
+        why += (
+            f"; {work} of work left to reach {known.tier_values[0]:g}, if the job needs as much as "
+            "the other trainings"
+        )
     late = _late(job, known)
     return MarginalValue(
         job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why
@@ -244,17 +250,17 @@ def _ranked(
         fitted_value += weights[tier] * sure * tiers.chances[tier]
         # Value over work by the fit alone, and with the doubt about its shape included.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
-        parts.append(f"{resource.work(left_core_s)} to {known.tier_values[tier]:g}")
+        parts.append(f"{resource.work(left_core_s)} to reach {known.tier_values[tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + rule.end_weight) / end_core_s)
-    parts.append(f"{resource.work(end_core_s)} to the end")
+    parts.append(f"{resource.work(end_core_s)} to reach its end")
     return MarginalValue(
         job.spec.weight * index,
         end_core_s,
         job.attained_core_s,
         _is_known(known, rule),
         _late(job, known),
-        f"it needs {', '.join(parts)}",
+        f"the job needs {', '.join(parts)}",
         (left[0], left[1]),
         (chances[0], chances[1]),
         tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,

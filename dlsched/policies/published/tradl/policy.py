@@ -29,31 +29,33 @@ class TradlParameters:
     """The published constants, and choices that the paper leaves open."""
 
     weights: str = "growth"
-    """Weights of jobs below their first tier: growth efficiency (`growth`), or one over the time to
-    the tier at the present pace (`closest`)."""
+    """Weight of a job that has not reached `deliver`: its growth efficiency (`growth`), or one over
+    the time to `deliver` at the present pace (`closest`)."""
     settled_ratio: float = 1.0
     """CPU limit of a job past its `deliver` value, as a ratio of N/(n+1), for n trainings on N
     cores. A lower one brings the others to `deliver` sooner, and this job to `finish` later. With
     1, the last of n trainings takes at most (n-1)/2n less time to `deliver` than with equal shares.
     """
     interval_s: float = 10.0
-    """Seconds between decisions while a job is below its first tier: the delay until a reached tier
-    is noticed."""
+    """Seconds between decisions while a job has not reached `deliver`: it is noticed so much later
+    at most."""
     window_s: float = 30.0
-    """Length in seconds of the two windows for growth: FlowCon's interval."""
+    """Length in seconds of each of the two successive windows whose mean losses give a job's
+    growth: FlowCon's interval."""
     least_ratio: float = 0.1
-    """Lowest limit below the first tier, as a ratio of an equal share: a job without CPU cannot
-    report, so its growth could never be measured again."""
+    """Lowest limit of a job that has not reached `deliver`, as a ratio of an equal share: a job
+    without CPU cannot report, so its growth could never be measured again."""
     headroom_ratio: float = 1.25
     """A job that leaves its limit unused gets at most this factor times its use, and others get the
     rest: a training cannot use more cores than it has threads."""
     patience_s: float = 300.0
-    """Give-up rule: seconds without a step towards the first tier after which the tier counts as
-    out of reach, at an equal share of CPU; with less CPU proportionally more seconds."""
+    """Give-up rule: seconds without a step towards `deliver` after which `deliver` counts as out of
+    reach, at an equal share of CPU; with less CPU proportionally more seconds."""
     step_ratio: float = 0.05
-    """Give-up rule: part of the distance to the first tier that a job has to close for a step."""
+    """Give-up rule: part of the distance to `deliver` that a job has to close for one step."""
     backoff: int = 8
-    """Largest factor on the interval while no job is below its first tier."""
+    """Largest factor on `interval_s` once all jobs have reached `deliver`, so that decisions are
+    rarer."""
 
     def __post_init__(self) -> None:
         one_of(("growth", "closest"), self, "weights")
@@ -328,7 +330,7 @@ def _class_text(
         return f"class F: given up, no step towards {tier} in {stuck_s:.0f} s: "
     if known.missing is None:
         return f"class U: no evaluation yet on the way to {tier}: "
-    return f"class U: {known.missing:.3g} missing to {tier} at its last step, weight {weight:.3f}: "
+    return f"class U: {known.missing:.3g} short of {tier} at its last step, weight {weight:.3f}: "
 
 
 def _offered_s(

@@ -197,7 +197,10 @@ class _Scratch:
         """Whether it can enter and leave the idle class, as a short text."""
         files = self._group()
         if files.read().idle is None:
-            return "this kernel has no idle class"
+            return (
+                "this kernel has no idle class (cpu.idle): low-priority jobs get a low CPU weight "
+                "instead"
+            )
         try:
             files.write_idle(True)
             has = files.read().idle

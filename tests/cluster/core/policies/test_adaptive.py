@@ -38,8 +38,8 @@ def test_vector_b() -> None:
     first = decide(snapshot(PAIR, equal_jobs("A", "A", "A", "A")))
     assert first.moves[0] == Move("j0", "B")
     assert first.why["j0"] == (
-        "A>B: gains 790 s; ends in 210 s instead of 400 s, the cluster in 300 s instead of 400 s; "
-        "next j1 to B: 790 s"
+        "A>B: gains 790 s; the job ends in 210 s instead of 400 s, the cluster's last one in 300 s "
+        "instead of 400 s; next j1 to B: 790 s"
     )
     assert decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).moves == ()
 
@@ -60,7 +60,7 @@ def test_alternatives_say_which_rule_refused_each_node() -> None:
     kept, *full = found.alternatives["j0"]
     # Sums 1600 + 900 -> 900 + 1190 + 403.3; the end 400 -> 403.3.
     gain_s = pytest.approx(6.67 - 10, abs=0.01)
-    assert kept == Alternative("C", "gains -3 s, needs more than 20 s", gain_s)
+    assert kept == Alternative("C", "would gain -3 s, a move needs more than 20 s", gain_s)
     assert full == [Alternative("D", floor), Alternative("E", floor)]
     # Of one that stays the best move is among them, and where none fits the nodes that lack room.
     stays = decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).alternatives["j0"]
@@ -92,7 +92,7 @@ def test_a_move_has_to_gain_whatever_is_left_of_the_job() -> None:
     unsure = [replace(one, left=Left(1.0, 800.0, 1600.0)) for one in known]
     found = decide(snapshot(PAIR, unsure))
     assert found.moves == ()
-    assert "if as little work is left as may be" in found.why["j0"]
+    assert "if the least of the job's work is left" in found.why["j0"]
     unknown = [replace(one, left=None) for one in known]
     assert decide(snapshot(PAIR, unknown)).moves == ()
 
@@ -170,7 +170,7 @@ def test_the_speed_before_a_move_is_remembered_with_it() -> None:
 def test_a_move_to_a_slow_node_is_undone_and_the_speed_remembered() -> None:
     found, memory = judged(5.0)
     assert found.moves == (Move("m", "A", undo=True),)
-    assert found.why["m"].startswith("0.50 of its speed on A; ends in ")
+    assert found.why["m"].startswith("the job has only 0.50 of its speed on A, and would end in ")
     assert memory == AdaptiveMemory((), (Speed("torch", "B", 0.5, NOW_S + 7200),))
     # A job of the same image now expects that speed there: 800 core-s on 4 cores, twice as long.
     placed = decide(snapshot(PAIR, [job("q", image="torch")]), memory=memory)
@@ -210,7 +210,7 @@ def test_a_move_has_to_gain_if_much_is_left_too() -> None:
     perhaps = replace(short, left=Left(100.0, 100.0, 10_000.0))
     found = decide(snapshot(nodes, [*others, perhaps]))
     assert Move("x", "B") not in found.moves
-    assert found.why["x"].endswith("if as much work is left as may be")
+    assert found.why["x"].endswith("if the most of the job's work is left")
 
 
 def test_a_move_is_not_undone_where_there_is_no_room_any_more() -> None:

@@ -35,7 +35,7 @@ def test_two_draining_nodes_do_not_move_jobs_to_one_node() -> None:
     assert found.moves == (Move("x", "c"), Move("y", "d"))
     found = POLICY.decide(snapshot([*nodes, node("c")], jobs), None)
     assert found.moves == (Move("x", "c"),)
-    assert "c: another job is moving there" in found.why["y"]
+    assert "c: another job is moving to the node" in found.why["y"]
 
 
 def test_no_queued_job_takes_the_room_of_one_that_comes_from_a_draining_node() -> None:

@@ -474,7 +474,7 @@ def test_who_cannot_give_enough_is_not_named() -> None:
     (crowded,) = got.outlooks["big"]
     assert crowded.kind is ForecastKind.CROWDED
     assert crowded.lacks == ()
-    assert "more than is free now" in crowded.why
+    assert "more CPU than is free now" in crowded.why
 
 
 def test_what_is_measured_to_be_met_is_not_told_to_be_impossible() -> None:
@@ -485,7 +485,7 @@ def test_what_is_measured_to_be_met_is_not_told_to_be_impossible() -> None:
     for one, kind in ((job, ForecastKind.IMPOSSIBLE), (quick, ForecastKind.UNKNOWN)):
         (outlook,) = place([one], seen([one]), memory, 2.0, SLO).outlooks["a"]
         assert outlook.kind is kind
-    assert "mean is 30 ms, target 50 ms: met" in outlook.why
+    assert "mean is 30 ms, target 50 ms: the target is met" in outlook.why
 
 
 def test_hopeless_and_hanging_is_told_to_hang() -> None:
@@ -498,11 +498,14 @@ def test_hopeless_and_hanging_is_told_to_hang() -> None:
 
 
 def test_a_best_that_is_the_target_itself_leaves_no_room_for_noise() -> None:
-    for best_s, words in ((0.064, "cannot be met here: 64 ms at best"), (0.05, "cannot be kept")):
+    for best_s, words in (
+        (0.064, "cannot be met on this node: 64 ms at best"),
+        (0.05, "cannot be met reliably"),
+    ):
         told, outlook = impossible_outlook(0.05, None, best_s, False)
         assert words in told
         assert outlook.best == best_s
-    assert told.endswith("and single requests vary")
+    assert told.endswith("and single requests take longer")
 
 
 def test_no_count_makes_an_expectation_of_no_time() -> None:

@@ -40,7 +40,7 @@ def test_the_best_is_never_worse_than_what_is_measured_now(
     shown_s = measured_s(window, quantile)
     if shown_s <= 0.05:
         assert (outlook.kind, outlook.best) == (ForecastKind.UNKNOWN, None)
-        assert "though the model expected it not to be" in outlook.why
+        assert "though the policy's model of the job says that it cannot be" in outlook.why
         return
     assert outlook.kind is ForecastKind.IMPOSSIBLE
     assert 0.99 * shown_s <= outlook.best <= shown_s
