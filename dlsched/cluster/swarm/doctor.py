@@ -225,7 +225,7 @@ def _managers(store: SwarmStore, members: Mapping[str, Member]) -> Finding:
             "make a third manager by `docker node promote`: with three the cluster outlives the "
             "loss of one",
         )
-    return Finding("managers", "ok", f"{line}the cluster outlives the loss of {spare} of them")
+    return Finding("managers", "ok", f"{line}the cluster can lose {spare} of them")
 
 
 def _node_remedy(found: Probe, port: int) -> str:
