@@ -240,6 +240,9 @@ def holding(**more: Any) -> bytes:
         (2, b'{"v":1,"verb":"clear","node":"n","job":"ab","epoch":7}', "v is 1, must be 3: the"),
         (2, b'{"verb":"clear","node":"n","job":"ab","epoch":7}', "v is no version, must be 3"),
         (0, changed(0, extra=1), "value.extra: "),
+        # What the controller knows of a node, and a node must not say.
+        (0, changed(0, labels={"rack": "1"}), "value.labels: "),
+        (0, changed(0, speed=9.0), "value.speed: "),
         (0, changed(0, capacity_cores=math.nan), "value.capacity_cores: Input should be a finite"),
         (0, changed(0, capacity_cores="8"), "value.capacity_cores: Input should be a valid"),
         (0, changed(0, capacity_cores=-1.0), "capacity_cores is out of bounds"),

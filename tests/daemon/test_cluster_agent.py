@@ -65,7 +65,7 @@ def test_a_node_outside_a_swarm_runs_on_and_answers_once_it_has_joined_one(
             assert part.alarms() == ()
             status, body = asked(manager, port, "POST /v1/cluster/report", named(name), to=name)
             assert status == 200
-            assert read_report(body).node == name
+            assert read_report(body).name == name
             (found,) = probe(manager, [Destination(name, "127.0.0.1", port)])
             assert found == Probe(name, version=__version__, instance="lab")
     finally:
