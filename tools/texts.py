@@ -153,7 +153,8 @@ def _parts(node: ast.AST, outer: Mapping[str, str]) -> dict[str, str]:
                 found[target.id] = text
     for name, own in given.items():
         grown = any(isinstance(one, ast.AugAssign) and text for one, text in own)
-        whole = _whole(own) if grown else ""
+        shown = [(one, text or f"{{{ast.unparse(one.value)}}}") for one, text in own]
+        whole = _whole(shown) if grown else ""
         for one, _ in own if whole or name in found else ():
             vars(one)["whole"], whole = whole, ""
     return found

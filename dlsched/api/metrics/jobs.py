@@ -215,7 +215,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_memory_working_set_bytes",
         Kind.GAUGE,
         _JOB,
-        "The same without file pages that were not used lately.",
+        "Memory used by the job's container, without file pages that were not used lately.",
         by_job(lambda job: job.memory.working_set_bytes),
     ),
     Metric(

@@ -156,7 +156,9 @@ class HttpsCheckpoints:
         free_bytes, needed_bytes = self._free_bytes(to.parent), int(size_bytes * MARGIN)
         if free_bytes < needed_bytes:
             needed, free = render_bytes(needed_bytes), render_bytes(free_bytes)
-            raise OSError(errno.ENOSPC, f"{needed} of free space are needed, there are {free}")
+            raise OSError(
+                errno.ENOSPC, f"the checkpoint needs {needed} of free space, there are {free}"
+            )
 
     async def _write(
         self, answer: Answer, saved: Saved, job: str, fetch: _Fetch, silence: asyncio.Timeout

@@ -86,15 +86,15 @@ def capacity(
         return Finding("capacity", "fail", line, "lower reserve.cpus")
     if capacity_cores is not None and capacity_cores > there:
         remedy = "set capacity to threads, cores, or at most the number of threads"
-        return Finding("capacity", "warn", f"{line}, fewer than capacity", remedy)
+        line += f"; the setting capacity says {capacity_cores:g} cores, more than there are threads"
+        return Finding("capacity", "warn", line, remedy)
     if around.outside_s:
         so_far = f"throttled from outside, for {around.outside_s:.1f} s since boot"
-        line = f"capacity unknown: {so_far}; {line}"
         remedy = (
             "a CPU quota outside this host, which dlsched cannot see: ask the host's provider, "
             "then set capacity"
         )
-        return Finding("capacity", "warn", line, remedy)
+        return Finding("capacity", "warn", f"capacity unknown: {so_far}; {line}", remedy)
     if around.parts:
         (names, quota), *_ = around.parts
         line += f"; {quota} applies to {', '.join(names)} alone; the capacity ignores it"

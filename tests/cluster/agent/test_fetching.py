@@ -145,7 +145,7 @@ def test_the_disk_must_have_a_fifth_more(
     free = int(free_bytes * len(ARCHIVE))
     with fetcher(worker, port, free_bytes=lambda _folder: free) as checkpoints:
         checkpoints.begin("node-1", "train", 8, folder / "x", SAVED)
-        line = f"{folder}/x: 2.4 MiB of free space are needed, there are 2.38 MiB"
+        line = f"{folder}/x: the checkpoint needs 2.4 MiB of free space, there are 2.38 MiB"
         assert result(checkpoints) == ("" if fits else line)
     assert bool(list(folder.iterdir())) is fits
 

@@ -33,7 +33,7 @@ class SpeConParameters:
     interval_s: float = 10.0
     """Seconds of which the evaluations are averaged."""
     round_s: float = 30.0
-    """Seconds between moves."""
+    """Seconds between two rounds, each of which moves at most one job."""
     idle_weight: float = 0.5
     """How much of a job a converged one counts as in a node's score."""
     min_gap: float = 1.0

@@ -196,13 +196,12 @@ def impossible_outlook(
 ) -> tuple[str, Forecast]:
     """For a service whose target cannot be met on this node. `is_measured`: the best is what is
     measured now, since the model expects worse."""
-    more = resource.name
     if tried:
-        how = f"more {more} was tried and did not help"
+        how = f"more {resource.name} was tried and did not help"
     elif is_measured:
-        how = f"as measured now, and more {more} is not expected to help"
+        how = f"as measured now, and more {resource.name} is not expected to help"
     else:
-        how = f"with all the {more} that the job can use"
+        how = f"with all the {resource.name} that the job can use"
     if best > asked and _s(best) != _s(asked):
         why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
     else:
