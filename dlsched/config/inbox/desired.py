@@ -88,7 +88,7 @@ class DesiredFolder:
                     self._claims.record(NameClaim(job, name))
             self._claims.write_again()
         except OSError as error:
-            return f"it cannot be recorded which job file owns which job name: {error}"
+            return f"which file owns a job's name cannot be recorded: {error}"
         return None
 
     def _spared(self, fact: ContainerFact, scan: InboxScan) -> str | None:

@@ -177,6 +177,6 @@ def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
     seen = wish.scan(0.0)
     assert texts(seen.alarms) == (
         "/jobs/bob cannot be listed",
-        "it cannot be recorded which job file owns which job name: [Errno 28] No space left on device",
+        "which file owns a job's name cannot be recorded: [Errno 28] No space left on device",
     )
     assert set(seen.claimed) == {"job-a"}
