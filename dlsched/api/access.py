@@ -40,7 +40,7 @@ def caller_of(request: Request) -> Caller:
 
 def refusal(caller: Caller, what: str) -> str:
     """One line that names the address which accepts the request."""
-    return f"{what} is not for {caller.address}: ask on {caller.elsewhere}"
+    return f"{caller.address} is not open for {what}: ask on {caller.elsewhere}"
 
 
 class Gate:
@@ -66,7 +66,7 @@ def _refused(scope: MutableMapping[str, Any]) -> str | None:
     if (caller.uid is None or "." in _host(scope)) and (foreign := foreign_host(scope)) is not None:
         return foreign
     if not caller.may_change and scope["method"] not in _READING:
-        return refusal(caller, "changing anything")
+        return refusal(caller, "changes")
     return None
 
 

@@ -178,7 +178,9 @@ class _Endpoint:
         try:
             found: dict[str, Any] = json.loads(content)
         except ValueError as error:
-            raise DaemonUnavailable(f"{self.path} does not answer in JSON: {error}") from error
+            raise DaemonUnavailable(
+                f"the daemon on {self.path} did not answer in JSON: {error}"
+            ) from error
         return found
 
     def stream(
@@ -229,7 +231,7 @@ class _NoHttp(ValueError):
 def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
     parts = _line(answer).split(" ")
     if not parts[0].startswith("HTTP/1.") or not parts[1:2] or not parts[1].isdigit():
-        raise _NoHttp("the answer is not HTTP")
+        raise _NoHttp("its answer is not HTTP")
     headers = {}
     while line := _line(answer):
         name, _, value = line.partition(":")
@@ -250,7 +252,7 @@ def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
 def _line(answer: BinaryIO) -> str:
     line = answer.readline(_LINE_BYTES)
     if not line.endswith(b"\r\n"):
-        raise _NoHttp("the answer ends too early")
+        raise _NoHttp("its answer ends too early")
     return line[:-2].decode("latin-1")
 
 
@@ -259,7 +261,7 @@ def _exactly(answer: BinaryIO, size: int) -> bytes:
     while size > 0:
         parts.append(answer.read(min(size, _BLOCK_BYTES)))
         if not parts[-1]:
-            raise _NoHttp("the answer ends too early")
+            raise _NoHttp("its answer ends too early")
         size -= len(parts[-1])
     return b"".join(parts)
 
@@ -288,5 +290,5 @@ def _refusal(status: int, content: bytes) -> Refused:
     try:
         text = str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
-        text = f"the daemon answered {status}"
+        text = f"the daemon answered with HTTP status {status}"
     return NotNow(status, text) if status == _NOT_NOW else Refused(status, text)

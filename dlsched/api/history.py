@@ -81,7 +81,7 @@ class OneReading:
                 return None
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"reading this range takes more than {READ_MAX_S:.0f} s: ask a shorter one",
+                f"reading this range takes more than {READ_MAX_S:.0f} s: ask for a shorter one",
             )
         finally:
             stop.set()
@@ -217,7 +217,7 @@ def _jobs(query: Mapping[str, str]) -> tuple[str, ...] | None:
     # An adopted container may have capitals, its job has none.
     names = tuple(dict.fromkeys(name.lower() for name in text.split(",") if name))
     if not 0 < len(names) <= JOBS_MAX:
-        raise _bad(f"jobs names {len(names)} jobs, must name from 1 to {JOBS_MAX}")
+        raise _bad(f"`jobs` names {len(names)} jobs, must name from 1 to {JOBS_MAX}")
     return names
 
 

@@ -88,7 +88,11 @@ class LogReading:
         except (KeyError, DlschedError) as error:
             last = error
         except Exception as error:  # noqa: BLE001 - a reader cut off by close() may raise anything
-            last = None if self._gone.is_set() else EngineUnavailable(f"log not read: {error}")
+            last = (
+                None
+                if self._gone.is_set()
+                else EngineUnavailable(f"the job's log cannot be read: {error}")
+            )
         finally:
             self._slots.release()
             with contextlib.suppress(RuntimeError):  # the event loop has ended before us

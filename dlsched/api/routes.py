@@ -142,16 +142,16 @@ class _Routes:
         follow = bool(_count(request, "follow", default=0, low=0, high=1))
         caller, owner = caller_of(request), self._view(name, self._report()).spec.owner
         if not caller.may_read_logs(owner):
-            whose = "" if owner is None else f"; its owner (uid {owner}) may read it here"
+            whose = "" if owner is None else f"; the job's owner (uid {owner}) may read it here"
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
-                refusal(caller, f"the output of {name}, which may hold secrets,") + whose,
+                refusal(caller, f"the output of {name}, which may hold secrets") + whose,
             )
         followers = self._followers[caller.address]
         if not followers.acquire(blocking=False):
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{FOLLOWERS_MAX} logs are being read already, the most at a time",
+                f"{FOLLOWERS_MAX} logs are being read already, the most at a time: try again later",
             )
         reading = LogReading(followers)
         reading.start(lambda: self._source.logs(name, tail, follow))
@@ -175,7 +175,8 @@ class _Routes:
         if stream.followers[address] >= STREAM_FOLLOWERS_MAX:
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{STREAM_FOLLOWERS_MAX} streams are being followed already, the most at a time",
+                f"{STREAM_FOLLOWERS_MAX} streams are being followed already, the most at a time: "
+                "try again later",
             )
         # A browser sends the header when it connects again by itself, but a page cannot set it.
         after = request.headers.get("last-event-id", request.query_params.get("after", ""))
@@ -306,7 +307,9 @@ def _job_name(request: Request) -> str:
 
 def _no_cycle(source: StatusSource) -> HTTPException:
     failure = source.failure()
-    detail = "the first cycle is not done yet" + (f": {failure}" if failure else "")
+    detail = "the daemon's first control cycle has not ended yet" + (
+        f": {failure}" if failure else ""
+    )
     return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 

@@ -202,8 +202,10 @@ class ApiServer:
         try:
             asyncio.run(self._answer())
         except Exception:  # jobs go on without ps; the loop must not notice
-            log.exception("the API has ended: ps, why and stop need a restart of dlsched")
-            self.problem = "the API has ended: restart the daemon"
+            log.exception(
+                "the API has ended; ps, why and stop do not work until dlsched is restarted"
+            )
+            self.problem = "the API has ended; ps, why and stop do not work: restart dlsched"
 
     async def _answer(self) -> None:
         self._stream.attach()

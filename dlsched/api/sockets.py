@@ -110,7 +110,12 @@ def _open_to(group: str | None, path: Path) -> None:
     except KeyError:
         if os.geteuid() == 0:
             how = f"groupadd --system {group}"
-            log.warning("no group %s: %s is for root alone (%s)", group, path, how)
+            log.warning(
+                "there is no group %s, so %s is for root alone: `%s` creates the group",
+                group,
+                path,
+                how,
+            )
         gid = 0
     try:
         os.chown(path, -1, gid)

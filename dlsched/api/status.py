@@ -347,11 +347,11 @@ BOUNDED = ("devices", "time", "memory", "cpu")
 _ALONE = "not limited: no other job is on the job's GPUs"
 _ADVISORY = {
     "devices": "it is not known how the job got its GPUs",
-    "time": "the share is sent to the job, which does not report whether it obeys",
-    "memory": "the limit is sent to the job; fit_to_allotment() applies it in its framework",
-    "cpu": "the kernel does not enforce it",
+    "time": "the GPU share is sent to the job, which does not report whether it keeps to it",
+    "memory": "the memory limit is sent to the job; fit_to_allotment() applies it in its framework",
+    "cpu": "the kernel does not enforce the job's CPU limit",
 }
-_PACED = "the share is sent to the job, which paces itself"
+_PACED = "the GPU share is sent to the job, which paces itself"
 
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuStatus, ...]:

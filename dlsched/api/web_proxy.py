@@ -62,7 +62,9 @@ _HEADERS = {
 _BROKEN = (OSError, h11.ProtocolError)
 """The daemon broke off or was silent, or the browser took nothing."""
 
-_NO_COOKIE = "not open to you: use the address that `dlsched web` printed; the address works once"
+_NO_COOKIE = (
+    "this page is not open to you: use the address that `dlsched web` printed; it works once"
+)
 _USED = "this address has been used already, or is wrong: start `dlsched web` again"
 
 _ENTRANCE = f"""<!doctype html>
@@ -113,7 +115,7 @@ class WebProxy:
         elif (response := self._own(scope)) is not None:
             await response(scope, receive, send)
         elif len(self._forwarded) >= FORWARDED_MAX:
-            line = f"{FORWARDED_MAX} requests are being answered already"
+            line = f"{FORWARDED_MAX} requests are being answered already: try again later"
             await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, line)(scope, receive, send)
         else:
             await self._forward(scope, receive, send)
@@ -124,7 +126,10 @@ class WebProxy:
         if (method, path) == ("POST", "/enter"):
             return self._enter(headers.get(b"x-dlsched-token", b"").decode("latin-1"))
         if method not in _READING:
-            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "this port only reads")
+            return _refusal(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                "this port only shows the status, and takes no changes",
+            )
         if path == "/enter.js":
             return Response(_SCRIPT, media_type="text/javascript", headers=_HEADERS)
         if scope["raw_path"].startswith(self._path.encode()) and self._is_known(
@@ -226,7 +231,7 @@ async def _events(
             elif isinstance(event, h11.EndOfMessage):
                 return
             else:
-                raise h11.RemoteProtocolError("the connection ended before the answer")
+                raise h11.RemoteProtocolError("the daemon's connection ended before its answer")
 
 
 class _Forwarded(StreamingResponse):

@@ -66,14 +66,14 @@ def cluster_problems(spec: JobSpec) -> Iterator[tuple[Place, str]]:
         return
     if not shared:
         what = (
-            "restart needs a checkpoint with shared: true, as no other node has the checkpoint "
-            "otherwise"
+            "restart on another node needs `checkpoint.shared: true`: else that node does not "
+            "have the checkpoint"
         )
         yield ("failover",), what
     if spec.container.restart.name != "no":
         what = (
-            "restart needs restart: no, as Docker could start the container while another node "
-            "runs the job"
+            "restart on another node needs `restart: no`: else Docker could start the container "
+            "here, too, while that node runs the job"
         )
         yield ("failover",), what
 
@@ -253,7 +253,9 @@ def _environment(
     for index, name in enumerate(keys.env_file or ()):
         path: Place = ("env_file", index)
         if read_file is None:
-            finding.add(path, f"{shown(name)} cannot be read here: the job file has no folder")
+            finding.add(
+                path, f"{shown(name)} cannot be found: this job file was not read from a folder"
+            )
             continue
         try:
             content = read_file(name)
@@ -281,7 +283,7 @@ def _env_lines(content: str) -> Iterator[tuple[str, tuple[str, str]]]:
             # Not shown: an env_file is where secrets are.
             yield f"line {number} is not KEY=VALUE", ("", "")
         elif key.startswith(RESERVED_VARIABLE):
-            yield f"line {number}: {key} is set by dlsched", ("", "")
+            yield f"line {number}: {key} is set by dlsched: leave it out", ("", "")
         elif "\0" in value:
             yield f"line {number}: the value of {key} contains a zero byte", ("", "")
         else:
@@ -297,7 +299,7 @@ def _pairs(given: Pairs | None, key: str, finding: _Crossing) -> tuple[tuple[str
     for index, entry in enumerate(given or ()):
         name, _, value = entry.partition("=")
         if name in merged:
-            finding.add((key, index), f"{shown(name)} was already given")
+            finding.add((key, index), f"{shown(name)} is given twice")
         merged[name] = value
     return tuple(sorted(merged.items()))
 
@@ -309,7 +311,7 @@ def _refuse_twice(
     for index, entry in enumerate(entries):
         path = target(entry).rstrip("/")
         if path in index_of:
-            what = f"the target {shown(path)} is already used by {key}[{index_of[path]}]"
+            what = f"the target path {shown(path)} is already used by {key}[{index_of[path]}]"
             finding.add((key, index), what)
         index_of.setdefault(path, index)
 

@@ -76,8 +76,13 @@ _ACCURACY_MAX = 100.0
 class CpusKeys(Keys):
     """Floor and ceiling of what a policy may give."""
 
-    min: Cores = Field(CORES_MIN, description="Floor in cores; 0.01 or more (default 0.01).")
-    max: Cores | None = Field(None, description="Ceiling in cores (default: the capacity).")
+    min: Cores = Field(
+        CORES_MIN,
+        description="CPU in cores that the job gets at least; 0.01 or more (default 0.01).",
+    )
+    max: Cores | None = Field(
+        None, description="CPU in cores that the job gets at most (default: the capacity)."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> CpusKeys:
@@ -90,10 +95,11 @@ class ShareKeys(Keys):
     """Floor and ceiling of what a policy may give of a GPU's time; one number is the floor."""
 
     min: GpuShare = Field(
-        GPU_SHARE_MIN, description="Promised part of each GPU's time, 0.05 (default) to 1."
+        GPU_SHARE_MIN,
+        description="Part of each GPU's time that the job gets at least, 0.05 (default) to 1.",
     )
     max: GpuShare = Field(
-        1.0, description="Largest part of each GPU's time, 0.05 to 1 (default 1)."
+        1.0, description="Part of each GPU's time that the job gets at most, 0.05 to 1 (default 1)."
     )
 
     @model_validator(mode="after")
@@ -109,17 +115,16 @@ class GpusKeys(Keys):
     count: GpuCount = Field(description="Number of GPUs, 1 to 64.")
     share: Annotated[ShareKeys, short(("min",), GPU_SHARE.schema)] = Field(
         ShareKeys(min=1, max=1),
-        description="Part of each GPU's time that is promised; 1 (default): no other job gets on "
-        "these "
-        "GPUs.",
+        description="Part of each GPU's time that the job gets at least; 1 (default): no other job "
+        "runs on these GPUs.",
     )
     memory: GpuMemory | None = Field(
         None,
-        description="Memory on each GPU, such as 8GiB (default: all of it, or the part that share "
-        "gives).",
+        description="Memory on each GPU, such as 8GiB (default: the part that `share` is of the "
+        "GPU's memory).",
     )
     model: GpuModel | None = Field(
-        None, description="What the product name must contain, such as A100 (default: any)."
+        None, description="What a GPU's product name must contain, such as A100 (default: any GPU)."
     )
 
 
@@ -149,13 +154,15 @@ class TargetKeys(Keys):
         None, description="Name of a metric that the job reports, such as accuracy or loss."
     )
     deliver: Annotated[float, number(-1e15, 1e15)] | None = Field(
-        None, description="Value at which the job's result is of use."
+        None, description="Value of the metric at which the job's result is of use."
     )
     finish: Annotated[float, number(-1e15, 1e15)] | None = Field(
-        None, description="Value at which the job is done; below deliver: lower is better."
+        None,
+        description="Value of the metric at which the job is done; below deliver: lower is better.",
     )
     deadline: Annotated[float, seconds(1.0)] | None = Field(
-        None, description="When deliver should be reached, counted from the start; such as 2h."
+        None,
+        description="Time from the job's start within which it should reach `deliver`, such as 2h.",
     )
 
     @model_validator(mode="after")
@@ -164,11 +171,11 @@ class TargetKeys(Keys):
         learned = self.model_fields_set & {"metric", "deliver", "finish", "deadline"}
         if timed and learned:
             given = f"{', '.join(sorted(timed))} beside {', '.join(sorted(learned))}"
-            raise ValueError(f"two kinds of target at once: {given}")
+            raise ValueError(f"two kinds of target at once, {given}: leave one out")
         if learned:
             self._check_learned()
         elif self.latency is None:
-            raise ValueError("needs latency, or metric, deliver and finish")
+            raise ValueError("needs `latency`, or `metric`, `deliver` and `finish`")
         return self
 
     def _check_learned(self) -> None:
@@ -206,7 +213,9 @@ def _check_accuracy(deliver: float, finish: float) -> None:
         if not 0 < value <= _ACCURACY_MAX:
             raise ValueError(f"{key} {value:g}: an accuracy is above 0, at most 1 or 100 per cent")
     if deliver <= 1 < finish:
-        raise ValueError(f"deliver {deliver:g} is a ratio, finish {finish:g} is in per cent")
+        raise ValueError(
+            f"deliver {deliver:g} is a ratio, finish {finish:g} is in per cent: write both alike"
+        )
 
 
 class StopKeys(Keys):
@@ -216,7 +225,8 @@ class StopKeys(Keys):
         "SIGTERM", description="Signal that asks the job to end (default SIGTERM)."
     )
     grace: Annotated[float, seconds(0.0, GRACE_MAX_S)] = Field(
-        10.0, description="Time between that signal and SIGKILL, up to 1h (default 10s)."
+        10.0,
+        description="Time that the job has to end before it is killed, up to 1h (default 10s).",
     )
 
 
@@ -225,12 +235,12 @@ class CheckpointKeys(Keys):
 
     signal: CatchableSignal = Field(description="Signal that asks the job to save itself.")
     timeout: Annotated[float, seconds(1.0, GRACE_MAX_S)] = Field(
-        60.0, description="How long saving may take, 1s to 1h (default 60s)."
+        60.0, description="How long the job may take to save itself, 1s to 1h (default 60s)."
     )
     path: AbsolutePath = Field(description="Folder into which the job saves, inside the container.")
     shared: Annotated[bool, flag()] = Field(
         False,
-        description="Whether path lies in the same storage on every node of a cluster, such as NFS "
+        description="Whether `path` is in storage that all nodes of a cluster share, such as NFS "
         "(default: the checkpoint is copied when the job moves).",
     )
 
@@ -255,7 +265,8 @@ class HealthcheckKeys(Keys):
     """Compose's healthcheck."""
 
     test: HealthTest | None = Field(
-        None, description="CMD or CMD-SHELL and its arguments, or one shell line."
+        None,
+        description="Command of the check: CMD or CMD-SHELL and its arguments, or a shell line.",
     )
     interval: Seconds | None = None
     timeout: Seconds | None = None
@@ -272,9 +283,11 @@ class HealthcheckKeys(Keys):
             raise ValueError(f"{', '.join(others)} has no effect with disable: true")
         first = (self.test or ("",))[0]
         if self.test is not None and first not in ("CMD", "CMD-SHELL", "NONE"):
-            raise ValueError(f"test begins with {shown(first)}, not CMD, CMD-SHELL or NONE")
+            raise ValueError(
+                f"test begins with {shown(first)}, must begin with CMD, CMD-SHELL or NONE"
+            )
         if self.test is not None and first != "NONE" and len(self.test) < 2:
-            raise ValueError(f"test has nothing after {first}")
+            raise ValueError(f"test has no command after {first}")
         return self
 
 
@@ -284,7 +297,7 @@ class LoggingKeys(Keys):
     driver: LogDriver = Field(
         "json-file", description="Log driver (default json-file, three files of 10 MiB)."
     )
-    options: dict[str, Text] | None = Field(None, description="The driver's options.")
+    options: dict[str, Text] | None = Field(None, description="Options of the log driver.")
 
 
 Background = Annotated[bool, flag()]
@@ -296,61 +309,68 @@ class JobKeys(Keys):
     name: Annotated[str, text(NAME, f"a name: {NAME}")] = Field(
         description="The job's name, and its container's: 2 to 63 of a-z, 0-9, _ . -"
     )
-    image: Image = Field(description="Image; pulled when it is missing (see pull_policy).")
+    image: Image = Field(
+        description="Image of the container, pulled if it is missing (see `pull_policy`)."
+    )
     command: Command | None = Field(
         None,
         description="Command, as a list or one line split as a shell would; null: the image's.",
     )
     entrypoint: Command | None = Field(
-        None, description="Entrypoint, in the same forms; null: the image's."
+        None,
+        description="Entrypoint, as a list or one line split as a shell would; null: the image's.",
     )
     environment: Environment | None = Field(
         None, description="Environment, as a mapping or a list of KEY=VALUE."
     )
     env_file: EnvFiles | None = Field(
         None,
-        description="Files (at most 8) of KEY=VALUE lines beside the job file; environment wins.",
+        description="Files (at most 8) of KEY=VALUE lines beside the job file; `environment` wins.",
     )
     volumes: tuple[Volume, ...] = Field(
-        (), description="source:target[:mode]; the source is an absolute path or a volume's name."
+        (),
+        description="Volumes, as source:target[:mode]; the source is an absolute path or a name.",
     )
     restart: RestartPolicy = Field(
-        "no", description="no (default), always, unless-stopped or on-failure[:N]."
+        "no",
+        description="Docker's restarts: no (default), always, unless-stopped or on-failure[:N].",
     )
-    cpus: CpusKeys | None = Field(None, description="Floor and ceiling in cores.")
+    cpus: CpusKeys | None = Field(
+        None, description="CPU that the job gets at least and at most, in cores."
+    )
     memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
         None, description="Memory limit, such as 1GiB; the job gets no swap beyond it."
     )
     gpus: Annotated[GpusKeys, short(("count",), GPU_COUNT.schema)] | None = Field(
-        None, description="How many GPUs, or count, share, memory and model."
+        None, description="Number of GPUs, or a mapping of `count`, `share`, `memory` and `model`."
     )
     weight: Weight = Field(
-        1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
+        1.0,
+        description="Importance beside other jobs, above 0, at most 1000 (default 1).",
     )
     target: TargetKeys | None = Field(
-        None, description="Target of the job: a latency, or a metric's values."
+        None,
+        description="Target of the job: a latency, or values of a metric that it should reach.",
     )
     background: Background = Field(
         False,
         description="Whether the job has no target and gets only CPU that no other job uses "
-        "(default "
-        "false).",
+        "(default false).",
     )
     metrics: Annotated[MetricsKeys, PRESET_ALONE] | None = Field(
         None, description="Source of the job's progress: a preset's name, or a mapping."
     )
     wire: WirePorts = Field(
         (),
-        description="Whether response times may be measured at its sockets: true (default), false, "
-        "or the ports to measure.",
+        description="Whether response times may be measured at the job's sockets: true (default), "
+        "false, or the ports to measure.",
     )
     stop: StopKeys | None = Field(None, description="How the job is ended.")
     checkpoint: CheckpointKeys | None = Field(None, description="How the job saves itself.")
     failover: Annotated[Literal["wait", "restart"], choice("wait", "restart")] = Field(
         "wait",
         description="What happens when the job's node of a cluster is down: wait for the node "
-        "(default), "
-        "or restart on another one, which needs checkpoint.shared and restart: no.",
+        "(default), or restart on another one, which needs checkpoint.shared and restart: no.",
     )
     nodes: Labels | None = Field(
         None,
@@ -358,10 +378,12 @@ class JobKeys(Keys):
         "name.",
     )
     ports: tuple[Port, ...] = Field(
-        (), description="[[address:]host port:]container port[/tcp|udp]; write them in quotes."
+        (),
+        description="Published ports, in quotes: [[address:]host port:]container port[/tcp|udp].",
     )
     network: Network | None = Field(
-        None, description="Name of a Docker network, or host, bridge, none."
+        None,
+        description="Network of the container: a Docker network's name, or host, bridge, none.",
     )
     threads: Annotated[Literal["fit", "own"], choice("fit", "own")] = Field(
         "fit",
@@ -369,25 +391,38 @@ class JobKeys(Keys):
         "as cpus.max allows and wait without spinning, unless the image or environment says "
         "otherwise; own: nothing is set.",
     )
-    user: User | None = Field(None, description="User or user:group of the process.")
-    working_dir: AbsolutePath | None = Field(None, description="Directory to start in.")
-    shm_size: Annotated[int, size(1)] | None = Field(None, description="Size of /dev/shm.")
-    tmpfs: Tmpfs = Field((), description="Directories in memory: /path[:options].")
-    ulimits: dict[Annotated[str, choice(*_ULIMITS)], Ulimits] | None = Field(
-        None, description="Resource limits: one number, or soft and hard; -1 is unlimited."
+    user: User | None = Field(
+        None, description="User or user:group that the container's process runs as."
     )
-    extra_hosts: ExtraHosts | None = Field(None, description="For /etc/hosts: host:address.")
+    working_dir: AbsolutePath | None = Field(
+        None, description="Working directory of the container's process."
+    )
+    shm_size: Annotated[int, size(1)] | None = Field(None, description="Size of /dev/shm.")
+    tmpfs: Tmpfs = Field(
+        (), description="Directories in the container that are kept in memory, as /path[:options]."
+    )
+    ulimits: dict[Annotated[str, choice(*_ULIMITS)], Ulimits] | None = Field(
+        None,
+        description="Limits of ulimit: one number each, or `soft` and `hard`; -1 is unlimited.",
+    )
+    extra_hosts: ExtraHosts | None = Field(
+        None, description="Lines for the container's /etc/hosts, as host:address."
+    )
     labels: Labels | None = Field(
-        None, description="Labels; those that begin with dlsched. belong to dlsched."
+        None, description="Labels of the container; names that begin with `dlsched.` are reserved."
     )
     read_only: Annotated[bool, flag()] = Field(
-        False, description="Whether the root file system is read-only."
+        False, description="Whether the container's root file system is read-only."
     )
-    cap_drop: tuple[Capability, ...] = Field((), description="Capabilities to take away.")
+    cap_drop: tuple[Capability, ...] = Field(
+        (), description="Capabilities that are taken from the container."
+    )
     healthcheck: HealthcheckKeys | None = Field(
         None, description="Health check that replaces the image's own."
     )
-    logging: LoggingKeys | None = Field(None, description="Log driver and its options.")
+    logging: LoggingKeys | None = Field(
+        None, description="Log driver of the container and its options."
+    )
     pull_policy: Annotated[
         Literal["missing", "always", "never"], choice("missing", "always", "never")
     ] = Field("missing", description="When the image is pulled: missing (default), always, never.")
@@ -413,7 +448,7 @@ FLAGS = frozenset(
 
 COMPOSES: Mapping[str, str] = {
     "container_name": "write name",
-    "deploy": "in a job file `cpus`, `memory` and `gpus` are keys of their own",
+    "deploy": "write `cpus`, `memory` and `gpus`, which are keys of their own in a job file",
     "devices": "write `gpus: 1` for a GPU; no job gets other devices",
     "mem_limit": "write memory",
     "privileged": "no job gets devices; for GPUs write `gpus: 1`",

@@ -116,11 +116,11 @@ def _wire_ports(value: object) -> tuple[int, ...] | None:
         return () if value else None
     written = value if isinstance(value, list) else re.split(", ?", as_text(value))
     if not 0 < len(written) <= WIRE_PORTS_MAX:
-        raise ValueError(f"{len(written)} ports, at most {WIRE_PORTS_MAX}")
+        raise ValueError(f"has {len(written)} ports, must have 1 to {WIRE_PORTS_MAX}")
     ports = [as_text(one) for one in written]
     for one in ports:
         if not re.fullmatch("[0-9]{1,5}", one, re.ASCII) or not 0 < int(one) < 65536:
-            raise ValueError(f"{shown(one)}: true, false, or ports, 1 to 65535")
+            raise ValueError(f"{shown(one)} is not true, false, or a port from 1 to 65535")
     return tuple(dict.fromkeys(int(one) for one in ports))
 
 

@@ -86,11 +86,11 @@ class Gpus:
     ] = "auto"
     """How a container gets its GPUs."""
     device_folder: Folder = Path("/dev")
-    """The host's folder of their device nodes."""
+    """The host's folder of the GPUs' device nodes."""
     prefer: Annotated[Literal["auto", "pack", "spread"], choice("auto", "pack", "spread")] = "auto"
-    """auto: jobs with a latency target are spread, the others packed."""
+    """How jobs get GPUs; auto: those with a latency target are spread, the others packed."""
     reserved: tuple[Uuid, ...] = ()
-    """GPUs that no job gets."""
+    """UUIDs of GPUs that no job gets."""
     foreign: Annotated[Literal["avoid", "share"], choice("avoid", "share")] = "avoid"
     """Whether jobs get a GPU that a program outside of dlsched uses."""
     on_loss: Annotated[Literal["keep", "move"], choice("keep", "move")] = "keep"
@@ -112,7 +112,7 @@ class JournalSettings:
     max_size_bytes: Annotated[int, size(1 << 20), Field(alias="max_size")] = 1 << 30
     max_age_s: Annotated[float, seconds(60), Field(alias="max_age")] = 7 * 86_400.0
     frame_s: Annotated[float, seconds(1, 86_400), Field(alias="frame")] = 300.0
-    """Time between full frames; the frames between are deltas."""
+    """Time between two records of everything in the journal; those between have changes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class DeliverHook:
     user: Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?", "a user's name", most=33)] = (
         "nobody"
     )
-    """The user that it runs as; never root."""
+    """The user as which the hook's command runs; never root."""
     timeout_s: Annotated[float, seconds(0.1, 3600), Field(alias="timeout")] = 30.0
-    """Its process group is killed after this time."""
+    """Time after which the hook's processes are killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +205,12 @@ class Settings:
     burst_ratio: Annotated[float, number(0, 1), Field(alias="burst")] = 0.3
     """CPU burst of a job with a latency target, as a fraction of its ceiling; 0: unchanged."""
     idle_class: bool = True
-    """Whether a CPU training of negligible weight goes to the kernel's idle class."""
+    """Whether a CPU training of negligible weight goes to the kernel's idle class, which runs only
+    when nothing else wants the CPU."""
     group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
     """Weight of dlsched's group of containers, as a multiple of one container's default weight;
-    None: dlsched does not set it. Measured at 8: trainings on every core make the engine and all
-    else on the host wait for seconds. At 1, one busy process weighs as much as all jobs."""
+    None: dlsched does not set it. At 8, trainings on every core made the engine and all else on
+    the host wait for seconds, as measured. At 1, one busy process weighs as much as all jobs."""
     tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
     """Consecutive evaluations needed to reach a tier of an accuracy target."""
     blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S
@@ -304,19 +305,19 @@ def _from_option(place: Place, value: object) -> Any:
 
 def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
     if settings.window_s < settings.period_s:
-        what = f"{settings.window_s:g} s is shorter than the period, {settings.period_s:g} s"
+        what = f"window {settings.window_s:g} s is shorter than period {settings.period_s:g} s"
         yield document.problem(("window",), what)
     kept, divided = settings.reserve.cpu_cores, settings.capacity
     if isinstance(divided, float) and isinstance(kept, float) and kept >= divided:
-        what = f"{kept:g} leaves nothing of {divided:g} cores"
+        what = f"a reserve of {kept:g} cores leaves none of the capacity, {divided:g} cores"
         yield document.problem(("reserve", "cpus"), what)
     yield from _tenants(document, settings)
     hook = settings.deliver_hook
     if hook.command is not None:
         if not hook.command[0].startswith("/"):
             what = (
-                f"{shown(hook.command[0])} is not an absolute path, which is needed, as no shell "
-                "is used"
+                f"{shown(hook.command[0])} must be an absolute path, as the command runs without "
+                "a shell"
             )
             yield document.problem(("deliver_hook", "command", 0), what)
         if (unfit := _unfit(hook.user)) is not None:
@@ -330,12 +331,14 @@ def _tenants(document: Document, settings: Settings) -> Iterator[Problem]:
             yield document.problem(("tenants", name), "is not a user of this host", at_key=True)
         if uid == 0:
             yield document.problem(
-                ("tenants", name), "is root, to whom no rules apply", at_key=True
+                ("tenants", name),
+                "is root, to whom no rules apply: leave the entry out",
+                at_key=True,
             )
         for index, root in enumerate(rules.mounts):
             into = [one for one in kept_out(settings) if is_under(root, one) or is_under(one, root)]
             if into:
-                what = f"{shown(root)} would let jobs read or change {into[0]}"
+                what = f"{shown(root)} would let jobs read or change {into[0]}: name another folder"
                 yield document.problem(("tenants", name, "mounts", index), what)
 
 

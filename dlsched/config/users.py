@@ -217,12 +217,15 @@ def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
     health = container.healthcheck
     interval_s = None if health is None else health.interval_s
     if interval_s is not None and interval_s < HEALTH_INTERVAL_MIN_S:
-        what = f"{whose} may not set {interval_s:g} s: at least {HEALTH_INTERVAL_MIN_S:g} s"
+        what = f"{whose} must set at least {HEALTH_INTERVAL_MIN_S:g} s, not {interval_s:g} s"
         yield ("healthcheck", "interval"), what
     if any(isinstance(one, MetricsEndpoint) and one.via is not None for one in spec.sources):
-        yield ("metrics", "via"), f"{whose} may not have another container's page read"
+        yield (
+            ("metrics", "via"),
+            f"{whose} may not have another container's page read: leave it out",
+        )
     if spec.weight > rules.weight:
-        yield ("weight",), f"{whose} may not set {spec.weight:g}: at most {rules.weight:g}"
+        yield ("weight",), f"{whose} may not set weight {spec.weight:g}: at most {rules.weight:g}"
     yield from _too_much(spec, rules, whose)
 
 
@@ -276,7 +279,7 @@ def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, 
     if rules.memory_bytes is not None:
         bound = f"{render_bytes(rules.memory_bytes)} in all"
         if container.memory_bytes is None:
-            yield ("memory",), f"{whose} must set a memory limit: {bound}"
+            yield ("memory",), f"{whose} must set a memory limit: its jobs may have {bound}"
         elif container.memory_bytes > rules.memory_bytes:
             asked = render_bytes(container.memory_bytes)
             yield ("memory",), f"{asked} {beyond} {render_bytes(rules.memory_bytes)}"

@@ -383,7 +383,7 @@ class _Reading:
 
     def _syntax(self, error: yaml.YAMLError) -> Problem:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        what = getattr(error, "problem", None) or "is not YAML"
+        what = getattr(error, "problem", None) or "the text is not YAML from here on"
         if isinstance(error, yaml.reader.ReaderError):
             before = self._text[: error.position]
             line, column = before.count("\n") + 1, len(before) - before.rfind("\n")

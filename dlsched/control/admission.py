@@ -78,7 +78,8 @@ def _above(
     others = [one for one in present if one.owner == spec.owner]
     gpus = sum(one.container.gpus for one in others)
     if gpus + spec.container.gpus > ceilings.gpus:
-        return f"needs {spec.container.gpus} GPUs, uid {spec.owner} has {gpus} of {ceilings.gpus}"
+        asks = f"the job needs {spec.container.gpus} GPUs"
+        return f"{asks}, jobs of uid {spec.owner} have {gpus} of {ceilings.gpus}"
     return _lacks(spec, others, ceilings, f"uid {spec.owner}", grain_cores)
 
 
@@ -92,7 +93,7 @@ def _lacks(
     held_bytes = sum(one.container.memory_bytes or 0 for one in others)
     if most.memory_bytes is not None and held_bytes + needs_bytes > most.memory_bytes:
         held = f"{_mib(held_bytes)} of {_mib(most.memory_bytes)}"
-        return f"needs {_mib(needs_bytes)} of memory, jobs of {whose} have {held}"
+        return f"the job needs {_mib(needs_bytes)} of memory, jobs of {whose} have {held}"
     needs_cores = spec.bounds.least_cores(grain_cores)
     held_cores = sum(one.bounds.least_cores(grain_cores) for one in others)
     if most.cpu_cores is not None and exceeds(held_cores + needs_cores, most.cpu_cores):

@@ -89,7 +89,7 @@ class CeilingBudget:
         total = math.inf if wanted is None else self._sum + promised_cores - has + wanted
         if total <= self._capacity_cores + _ROUNDING:
             return None
-        return f"ceilings would sum to {total:.2f} of {self._capacity_cores:.2f} cores"
+        return f"CPU limits would add up to {total:.2f} of {self._capacity_cores:.2f} cores"
 
     def next_batch(self, actions: Sequence[Action]) -> Sequence[Action]:
         """The first action with those that can run together with it; empty: it must be withheld.

@@ -154,7 +154,7 @@ class Controller:
     def _alarms(self, state: State, answer: Answer, shadow: Shadow | None) -> tuple[Alarm, ...]:
         alarms = [*state.alarms, *self._ports.alarms()]
         if answer.failure is not None and answer.failure.final:
-            text = f"plain Docker until SIGHUP: {answer.failure.text}"
+            text = f"all limits are given back until a reload (SIGHUP): {answer.failure.text}"
             alarms.append(Alarm("policy", AlarmKey.PLAIN_DOCKER, text))
         elif answer.failure is not None:
             text = f"limits stay as they are: {answer.failure.text}"

@@ -72,9 +72,9 @@ class CycleLog:
 
 
 _REACH = {
-    "possible": "can be met again",
-    "crowded": "cannot be met beside the other jobs",
-    "impossible": "cannot be met on this node",
+    "possible": "%s: the target (%s) can be met again: %s",
+    "crowded": "%s: the target (%s) %s",
+    "impossible": "%s: the target (%s) %s",
 }
 
 
@@ -86,5 +86,5 @@ def _log_turns(report: CycleReport, before: Mapping[str, TargetStates]) -> dict[
         for reach, outlook in turns:
             level = logging.INFO if reach == "possible" else logging.WARNING
             text = in_full(outlook, report.snapshot.now_s)
-            log.log(level, "%s: its target (%s) %s: %s", name, outlook.tier, _REACH[reach], text)
+            log.log(level, _REACH[reach], name, outlook.tier, text)
     return after

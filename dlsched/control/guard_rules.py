@@ -86,8 +86,8 @@ def steadied(
     whole = snapshot.resource.amount(snapshot.node.capacity_cores)
     for name, cores_given in shares.items():
         note = (
-            f"{running[name].unheard}: an even share by weight instead, {cores_given:.3f} "
-            f"of {whole}"
+            f"{running[name].unheard}: so the job gets an even share by weight, "
+            f"{cores_given:.3f} of {whole}"
         )
         notes[name] = f"{note}; {notes[name]}" if name in notes else note
     return kept
@@ -207,8 +207,8 @@ def _beside_kept(
         small = step <= options.dead_band_ratio * before[name]
         fitted[name] = becomes = before[name] if small else before[name] + step
         notes[name] = (
-            f"capacity: the job gets {resource.amount(becomes)} of the {after[name]:.3f} that it "
-            "was to get: others keep theirs (dead-band or cool-down), and no more is left"
+            f"capacity: the job gets {resource.amount(becomes)} of the {after[name]:.3f} that the "
+            "policy gave it: others keep theirs (dead-band or cool-down), and no more is left"
         )
     return fitted
 
@@ -224,7 +224,9 @@ def _given_up(
     """The limits asked for, as there is no room to keep the applied ones."""
     for name in running:
         if kept[name] != cores[name]:
-            notes[name] = f"{what}: no room to keep the limit of {_amount(kept[name], resource)}"
+            notes[name] = (
+                f"{what}: there is no room to keep the limit of {_amount(kept[name], resource)}"
+            )
     return {name: cores[name] for name in running}
 
 
@@ -242,7 +244,9 @@ def _why_kept(
         return None
     if abs(cores - actual) <= options.dead_band_ratio * actual:
         asked = _amount(cores, snapshot.resource)
-        return f"dead-band: {asked} is within {options.dead_band_ratio:.0%} of {actual:.3f}"
+        return (
+            f"dead-band: no change, {asked} is within {options.dead_band_ratio:.0%} of {actual:.3f}"
+        )
     changed_s = math.inf if job.changed_at_s is None else snapshot.now_s - job.changed_at_s
     if changed_s < options.cooldown_s:
         left_s = options.cooldown_s - changed_s

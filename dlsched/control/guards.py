@@ -128,7 +128,9 @@ def _gpu_shares(
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     """Raise PolicyError for an invalid answer: NaN, negative or huge numbers, unknown jobs."""
     if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
-        raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
+        raise PolicyError(
+            f"the policy decided next_s {decision.next_s!r}; must be 0 or more seconds"
+        )
     for name, reason in decision.why.items():
         if not isinstance(reason, str):
             raise PolicyError(f"`why` of {name} must be text, not {reason!r}")
@@ -142,7 +144,9 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     for what, by_job in named.items():
         for name in by_job:
             if name not in names:
-                raise PolicyError(f"decided {what} for a job that does not exist: {name!r}")
+                raise PolicyError(
+                    f"the policy decided {what} for a job that does not exist: {name!r}"
+                )
     for name, gpus in decision.gpus.items():
         if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
             raise PolicyError(f"`gpus` of {name} must be a tuple of UUIDs, not {gpus!r}")
@@ -154,7 +158,8 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     for name, expected_s in decision.expected_s.items():
         if not 0 < expected_s < math.inf:
             raise PolicyError(
-                f"expects a latency of {expected_s!r} s for {name}; must be above 0 and finite"
+                f"the policy expects a latency of {expected_s!r} s for {name}; must be above 0 and "
+                "finite"
             )
     limits = decision.limits.items()
     numbers = [
@@ -165,7 +170,7 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     for what, name, value in numbers:
         if not 0 <= value <= _MOST:
             bound = f"must be 0 or more, at most {_MOST:g}"
-            raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
+            raise PolicyError(f"the policy decided {what} {value!r} for {name}; {bound}")
 
 
 def _is_plain(outlook: object) -> bool:

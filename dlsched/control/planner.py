@@ -126,7 +126,7 @@ def _resizes(
 
 def _giving_back(job: JobView, limits: Limits, answer: Answer) -> Resize:
     """The change that gives an adopted container back what it had."""
-    why = "the policy only observes"
+    why = "the policy only observes, so the container gets its own limits back"
     if answer.failure is not None and answer.failure.final:
         why = answer.failure.text
     return Resize(

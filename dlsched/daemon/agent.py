@@ -203,7 +203,7 @@ class Agent:
             self._settings.instance,
             policies_text(self._settings),
             self._settings.watch,
-            ", dry run: touches nothing" if self._dry_run else "",
+            "; dry run: dlsched touches nothing" if self._dry_run else "",
         )
         for note in self._notes:
             log.info("%s", note)
@@ -253,7 +253,7 @@ class Agent:
             if alarm is not None and (report := self._controller.failed(alarm)) is not None:
                 self._totals.show(report)
         except Exception:
-            log.exception("after a failed control cycle")
+            log.exception("a control cycle failed, and then showing that failed, too")
         self._notify.ready()
         self._notify.status(f"a control cycle failed: {alarm}")
 
@@ -270,13 +270,13 @@ class Agent:
             try:
                 end()
             except Exception:  # limits are given back whatever else fails
-                log.exception("while dlsched ends")
+                log.exception("a part of dlsched failed while dlsched ended")
         self._give_back()
         self._runtime.close()
         self.journal.close()
         if self._began:
             own = "" if self._dry_run else " under their own limits"
-            log.info("ended; containers run on%s", own)
+            log.info("dlsched ended; containers run on%s", own)
 
     def _give_back(self) -> None:
         for back in self._runtime.release(self._ceilings()):
@@ -382,7 +382,7 @@ class Agent:
             if not self._dry_run:
                 self._deliveries.use(settings.deliver_hook)
         except DlschedError as error:
-            log.error("the old settings stay in effect: %s", error)  # noqa: TRY400
+            log.error("the old settings stay, as the new ones are refused: %s", error)  # noqa: TRY400
             return
         self._settings, kept = reloaded(self._settings, settings)
         for name in kept:
@@ -401,7 +401,7 @@ class Agent:
         except SettingsError as error:
             first, *more = error.problems
             further = f" (and {len(more)} more)" if more else ""
-            log.error("the old presets stay in effect: %s%s", first, further)  # noqa: TRY400
+            log.error("the old presets stay, as the new ones are refused: %s%s", first, further)  # noqa: TRY400
             return None
         self._use_presets(presets)
         return presets

@@ -105,7 +105,7 @@ class ClusterLoop:
             self._notify.status(self._line())
             self._sleep(next_s)
         self._notify.stopping()
-        log.info("ended; the nodes and their jobs go on")
+        log.info("the cluster's controller ended; the nodes and their jobs go on")
 
     def step(self) -> float:
         """One scan of the folder and one round; returns the seconds until the next. One that raises
@@ -154,9 +154,9 @@ class ClusterLoop:
 
     def _log_folder(self, scanned: FolderReport) -> None:
         for job in scanned.submitted:
-            log.info("%s: submitted", job)
+            log.info("%s: the job was submitted to the cluster", job)
         for job in scanned.withdrawn:
-            log.info("%s: withdrawn, as its file was removed", job)
+            log.info("%s: the job was withdrawn, as its file was removed", job)
 
     def _lead(self, leads: bool, report: RoundReport) -> None:
         if leads and not self._leads:
@@ -266,7 +266,9 @@ def _lock(path: Path, instance: str) -> Lock:
     try:
         return lock_state_dir(path, instance)
     except AlreadyRunning as error:
-        raise AlreadyRunning(f"a controller of the cluster runs on this host: {error}") from None
+        raise AlreadyRunning(
+            f"a controller of the cluster already runs on this host: {error}"
+        ) from None
 
 
 def _bounded(lines: list[str]) -> tuple[str, ...]:

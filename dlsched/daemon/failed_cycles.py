@@ -39,7 +39,9 @@ class FailedCycles:
         self._logged = self._what
         if self.hold is not None or self._in_a_row < IN_A_ROW_MAX:
             return False
-        self.hold = f"{IN_A_ROW_MAX} control cycles in a row failed: only observing until SIGHUP"
+        self.hold = (
+            f"{IN_A_ROW_MAX} control cycles in a row failed; dlsched only observes until SIGHUP"
+        )
         log.critical("all limits are given back: %s", self.hold)
         return True
 

@@ -46,7 +46,7 @@ class FirstStart:
         for job in jobs[:_LISTED]:
             log.info("  %s", _line(job, state))
         if len(jobs) > _LISTED:
-            log.info("  and %d more: `dlsched ps` lists all", len(jobs) - _LISTED)
+            log.info("  and %d more jobs: `dlsched ps` lists all", len(jobs) - _LISTED)
         if not jobs:
             log.info(
                 "  no container was adopted or has the label dlsched.enable, and %s has no job "

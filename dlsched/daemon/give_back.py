@@ -46,7 +46,7 @@ class Release:
             "all limits were given back by `dlsched release`: nothing is changed until `dlsched "
             "release --resume` or SIGHUP"
         )
-        return text if self._undurable is None else f"{text}, or a restart ({self._undurable})"
+        return text if self._undurable is None else f"{text}, or a restart, as {self._undurable}"
 
     def ask(self) -> Sequence[GivenBack]:
         """Request that everything is given back, and wait for it. Raises NotReleased."""
@@ -56,7 +56,7 @@ class Release:
         try:
             return answer.result(WITHIN_S)
         except TimeoutError:
-            raise NotReleased(f"not everything was given back within {WITHIN_S:g} s") from None
+            raise NotReleased(f"not all limits were given back within {WITHIN_S:g} s") from None
 
     def resume(self) -> None:
         """End the release. Raises OSError if that cannot be made durable."""
@@ -79,5 +79,5 @@ class Release:
     def close(self) -> None:
         """Refuse pending requests, as the agent ends."""
         while not self._asked.empty():
-            refusal = NotReleased("the daemon is ending, and gives everything back")
+            refusal = NotReleased("the daemon is ending, and gives all limits back")
             self._asked.get().set_exception(refusal)

@@ -163,7 +163,10 @@ def _run(options: DeliverHook, delivery: Delivered, stop: int) -> HookRun:
     began_s = time.monotonic()
     if options.command is None:
         return _logged(
-            HookRun(delivery, "done", "the setting deliver_hook has no command any more"), b""
+            HookRun(
+                delivery, "done", "no command was run: the setting deliver_hook has none any more"
+            ),
+            b"",
         )
     try:
         child = _started(options.command, options.user, delivery)
@@ -179,7 +182,7 @@ def _run(options: DeliverHook, delivery: Delivered, stop: int) -> HookRun:
         code = child.wait(_KILLED_WITHIN_S)
     took_s = time.monotonic() - began_s
     if verdict == "stopped":
-        run = HookRun(delivery, "aborted", "killed, since dlsched ends")
+        run = HookRun(delivery, "aborted", "the command was killed, as dlsched ended")
     elif verdict == "late":
         run = HookRun(delivery, "failed", f"killed after {options.timeout_s:g} s")
     elif code:
@@ -194,7 +197,7 @@ def _started(command: Sequence[str], name: str, delivery: Delivered) -> subproce
     try:
         user = pwd.getpwnam(name)
     except KeyError:
-        raise ValueError("there is no such user") from None
+        raise ValueError("there is no user of that name") from None
     if user.pw_uid == 0:
         raise ValueError("the user is root")
     return subprocess.Popen(
@@ -245,7 +248,7 @@ def _refused(options: DeliverHook, error: Exception) -> str:
     why = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) == errno.EPERM:
         why = "dlsched may not change its user and groups on this host"
-    return f"cannot start as user {options.user}: {why}"
+    return f"the command cannot start as user {options.user}: {why}"
 
 
 def _logged(run: HookRun, output: bytes) -> HookRun:

@@ -111,9 +111,7 @@ class Deliveries:
             self._records.write_again()
             self._unwritten = None
         except OSError as error:
-            text = (
-                f"that a job was delivered (reached its deliver value) cannot be recorded: {error}"
-            )
+            text = f"the record that a job reached its deliver value cannot be written: {error}"
             self._unwritten = Alarm("deliveries", AlarmKey.RECORD_NOT_WRITTEN, text)
 
     # ------------------------------------------------------------------ the operator's command
@@ -171,9 +169,11 @@ def _first(delivery: Delivered) -> str:
     delivered = delivery.tiers.delivered
     if delivered is None:
         return ""
-    how = reached_text(delivery.metric, delivered, "deliver", delivery.deliver)
+    reached = reached_text(delivery.metric, delivered, "deliver", delivery.deliver)
     saved = delivery.checkpoint
-    return how if saved is None else f"{how}; saved step {saved.step} at {saved.path}"
+    return (
+        reached if saved is None else f"{reached}; the job saved step {saved.step} at {saved.path}"
+    )
 
 
 def _same(one: Delivered, other: Delivered | None) -> bool:
@@ -218,7 +218,7 @@ class JobRecords:
             self._ended.write_again()
             self._unwritten = ()
         except OSError as error:
-            text = f"that a job has ended cannot be recorded: {error}"
+            text = f"the record that a job has ended cannot be written: {error}"
             self._unwritten = (Alarm("ends", AlarmKey.RECORD_NOT_WRITTEN, text),)
         return self._deliveries.keep(state, self._wall_time())
 

@@ -109,7 +109,8 @@ class AgentSource:
         """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""
         view = self._ours(job)
         if view.state is JobState.UNMANAGED:
-            raise NotOurs(f"{job} is not touched ({view.reason}): correct or remove its file")
+            why = f"{job} is not stopped, as dlsched does not touch it ({view.reason})"
+            raise NotOurs(f"{why}: correct or remove its file")
         ended = Ended(
             name=job,
             digest=view.spec.digest,
@@ -122,7 +123,7 @@ class AgentSource:
             self._ended.secure(ended)
         except OSError as error:
             raise NotDurable(
-                f"{job}: not stopped, as the stop cannot be recorded: {error}"
+                f"{job} is not stopped, as that cannot be recorded: {error}"
             ) from error
         self._wake(f"stop {job}")
 
@@ -133,14 +134,16 @@ class AgentSource:
             ask_start(self._ended, job)
         except OSError as error:
             raise NotDurable(
-                f"{job}: not started, as the start cannot be recorded: {error}"
+                f"{job} is not started, as that cannot be recorded: {error}"
             ) from error
         self._wake(f"start {job}")
 
     def release(self) -> Sequence[Mapping[str, object]]:
         """Give everything back, then change nothing. Raises NotOurs, NotReleased."""
         if self._dry_run:
-            raise NotOurs("this daemon runs with --dry-run: there is nothing to give back")
+            raise NotOurs(
+                "this daemon runs with --dry-run: it has changed nothing that could be given back"
+            )
         return [asdict(back) for back in self._release.ask()]
 
     def resume(self) -> None:
@@ -150,7 +153,9 @@ class AgentSource:
         try:
             self._release.resume()
         except OSError as error:
-            raise NotDurable(f"nothing is resumed: {error}") from error
+            raise NotDurable(
+                f"no limits are set, as the end of the release cannot be recorded: {error}"
+            ) from error
 
     def adopt(self, container: str, labels: Mapping[str, str]) -> Mapping[str, object]:
         """Adopt a running container. Raises KeyError, AdoptionRefused, NotOurs, NotDurable."""
@@ -178,7 +183,7 @@ class AgentSource:
             answer = change(self._runtime.adopting)
         except OSError as error:
             raise NotDurable(
-                f"{container}: not changed, as the change cannot be recorded: {error}"
+                f"{container} is not changed, as that cannot be recorded: {error}"
             ) from error
         self._wake(f"adoption of {container}")
         return answer

@@ -69,7 +69,9 @@ class Notify:
                 speaker.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             if not self._unheard:
-                log.warning("the daemon's state cannot be reported to %s: %s", NAME, error)
+                log.warning(
+                    "the daemon's state cannot be reported to systemd (%s): %s", NAME, error
+                )
             self._unheard = True
             return False
         self._unheard = False

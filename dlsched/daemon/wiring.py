@@ -70,7 +70,7 @@ def policies_text(settings: Settings) -> str:
 
 def _unused(policy: str, options: Mapping[str, object]) -> str:
     unused = ", ".join(unused_options(policy, options))
-    return f" (policy_options {unused} are another policy's: not used)" if unused else ""
+    return f" (policy_options {unused} are not used: they are another policy's)" if unused else ""
 
 
 def engine_options(settings: Settings) -> DockerOptions:

@@ -24,7 +24,10 @@ class AlarmKey(StrEnum):
     ENGINE_DOWN = (
         "engine-down",
         "The Docker Engine does not answer. Containers run on under their last limits.",
-        "Check `systemctl status docker` and the setting `engine.host`; dlsched goes on by itself.",
+        (
+            "Check `systemctl status docker` and the setting `engine.host`. dlsched goes on by "
+            "itself once the engine answers."
+        ),
     )
     CAPACITY_UNKNOWN = (
         "capacity-unknown",
@@ -56,42 +59,45 @@ class AlarmKey(StrEnum):
     )
     JOB_LEFT_ALONE = (
         "job-left-alone",
-        "A container has no valid job file, but a rejected file may be its own. It is not touched.",
-        "Correct the rejected file, or delete it to stop the job.",
+        (
+            "A container has no valid job file, but a rejected file may be its own. The "
+            "container is not touched."
+        ),
+        "Correct the rejected file, or delete it, which ends the job.",
     )
     CONTAINER_LEFT_ALONE = (
         "container-left-alone",
-        "A container has labels of dlsched that cannot be followed. It is not touched.",
+        "A container has wrong labels of dlsched. The container is not touched.",
         "Correct the labels and create the container again; the text says what is wrong.",
     )
     CONTAINER_DOUBLE = (
         "container-double",
-        "A second container has the labels of a job's container. It is not touched.",
-        "Remove it, or create it from an image without the labels of dlsched.",
+        "A second container has the labels of a job's container. The second one is not touched.",
+        "Remove the second container, or create it from an image without the labels of dlsched.",
     )
     NAME_TAKEN = (
         "name-taken",
-        "A container asks to be adopted, but a job file has its name. It is not touched.",
+        "A container asks to be adopted, but a job has its name. The container is not touched.",
         "Rename the container or the job.",
     )
     LIMITS_REFUSED = (
         "limits-refused",
-        "The limits of a container cannot be changed or read. They stay as they are.",
-        "Follow the text; dlsched tries again every few seconds.",
+        "The limits of a container cannot be changed or read. The limits stay as they are.",
+        "Do what the alarm's text says; dlsched tries again every few seconds.",
     )
     BURST_REFUSED = (
         "burst-refused",
-        "The kernel refuses CPU bursts. Ceilings apply without them.",
-        "Nothing has to be done; `burst: 0` ends the attempts.",
+        "The kernel refuses CPU bursts. CPU limits apply without them.",
+        "Nothing has to be done. With the setting `burst: 0` dlsched no longer tries.",
     )
     IDLE_CLASS_REFUSED = (
         "idle-class-refused",
-        "The kernel refuses the idle class. Trainings get low weights instead.",
-        "Nothing has to be done; `idle_class: false` ends the attempts.",
+        "The kernel refuses its idle class. Trainings get low CPU weights instead.",
+        "Nothing has to be done. With the setting `idle_class: false` dlsched no longer tries.",
     )
     GPU_DRIVER = (
         "gpu-driver",
-        "GPUs cannot be observed, or not all of them.",
+        "Some or all GPUs cannot be observed.",
         "Run `nvidia-smi` and `dlsched doctor` on the host.",
     )
     GPU_LOST = (
@@ -138,13 +144,19 @@ class AlarmKey(StrEnum):
     )
     DIVERGED = (
         "diverged",
-        "A training reports nan or inf for its loss or its target's metric. It is not delivered.",
-        "Stop it, or restart it from a checkpoint; a finite value of that metric ends the alarm.",
+        (
+            "A training reports nan or inf for its loss or its target's metric. It does not "
+            "count as delivered."
+        ),
+        (
+            "Stop the training, or restart it from a checkpoint. A finite value of that metric "
+            "ends the alarm."
+        ),
     )
     MOVE_FAILED = (
         "move-failed",
-        "A job could not be moved to other GPUs. It runs where it was.",
-        "Follow the text; the move is tried again after some minutes.",
+        "A job could not be moved to other GPUs. It runs on its old ones.",
+        "Do what the alarm's text says; the move is tried again after some minutes.",
     )
     JOB_NOT_NOTIFIED = (
         "job-not-told",
@@ -157,16 +169,16 @@ class AlarmKey(StrEnum):
     DELIVER_HOOK_FAILED = (
         "deliver-hook-failed",
         "The command of `deliver_hook` failed for a job.",
-        "Run the command by hand; a reload (SIGHUP) or a restart tries it again.",
+        "Run the command by hand, or reload or restart dlsched, which runs it again.",
     )
     RECORD_NOT_WRITTEN = (
         "record-not-written",
-        "A record cannot be written. It is kept in memory, and lost if the daemon ends.",
+        "A record in `state_dir` cannot be written. It is lost if the daemon ends before that.",
         "Free space in `state_dir`, and check its permissions; dlsched tries in every cycle.",
     )
     RECORD_BROKEN = (
         "record-broken",
-        "A record could not be read at the start, and was moved aside.",
+        "A record in `state_dir` could not be read when the daemon started. It was moved aside.",
         "Read what the text says is lost, then delete the file that was moved aside.",
     )
     JOURNAL_FAILED = (
@@ -177,35 +189,41 @@ class AlarmKey(StrEnum):
     API_DOWN = (
         "api-down",
         "The daemon's sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
-        "Restart the daemon.",
+        "Restart the daemon: `systemctl restart dlsched`.",
     )
     CLUSTER_DOWN = (
         "cluster-down",
-        "No manager of the cluster gets an answer from this node. Its jobs run on.",
+        "This node cannot answer the cluster's managers. Its jobs run on.",
         (
-            "Follow the text: join the swarm, or correct `cluster.tls`; then the node answers by "
-            "itself."
+            "Do what the alarm's text says: join the swarm, or correct `cluster.tls`. Then the "
+            "node answers by itself."
         ),
     )
     POLICY_FAILED = (
         "policy-failed",
-        "The policy failed. Limits stay as they are, and it is asked again.",
+        "The policy failed. Limits stay as they are, and the next cycle asks the policy again.",
         "Correct the policy or set another one, then reload (SIGHUP).",
     )
     PLAIN_DOCKER = (
         "plain-docker",
-        "The policy failed three times in a row. All limits are given back: plain Docker.",
+        (
+            "The policy failed three times in a row. All limits were given back, and "
+            "containers run as under plain Docker."
+        ),
         "Correct the policy or set another one, then reload (SIGHUP).",
     )
     CYCLE_FAILED = (
         "cycle-failed",
         "A control cycle failed, by a fault of dlsched. Limits stay as they are.",
-        "The next cycle runs as usual. Report the log's traceback.",
+        "Report the traceback in dlsched's log. The next cycle runs as usual.",
     )
     OBSERVES_ONLY = (
         "observes-only",
-        "Ten control cycles in a row failed. All limits are given back; dlsched only observes.",
-        "Report the log's traceback; `systemctl reload dlsched` (SIGHUP) lets it act again.",
+        "Ten control cycles in a row failed. All limits were given back; dlsched only observes.",
+        (
+            "Report the traceback in dlsched's log; `systemctl reload dlsched` (SIGHUP) lets it "
+            "act again."
+        ),
     )
     SHADOW_FAILED = (
         "shadow-failed",

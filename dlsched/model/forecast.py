@@ -144,13 +144,15 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
             return _expected(outlook, now_s)
         case ForecastKind.CROWDED:
             as_it_is = (
-                f"; with its present share {_expected(outlook, now_s)}" if outlook.at_s else ""
+                f"; with the job's present share {_expected(outlook, now_s)}"
+                if outlook.at_s
+                else ""
             )
             needs = "" if outlook.why_has_numbers else _needs(outlook)
-            return f"not beside the other jobs{as_it_is}{needs}"
+            return f"cannot be met beside the other jobs{as_it_is}{needs}"
         case ForecastKind.IMPOSSIBLE:
             known = outlook.best is None or outlook.why_has_numbers
-            return "not on this node" + ("" if known else f", at best {_best(outlook)}")
+            return "cannot be met on this node" + ("" if known else f", at best {_best(outlook)}")
         case ForecastKind.UNLIKELY:
             return "not expected"
         case ForecastKind.UNKNOWN:

@@ -169,7 +169,9 @@ class MemoryUse:
     """None: it does not fill up."""
 
 
-STOPPED_BY_COMMAND = "stopped by command; `dlsched submit --start` or a changed file lifts it"
+STOPPED_BY_COMMAND = (
+    "stopped by command; `dlsched submit --start` or a changed file starts the job again"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,9 @@ def line(fields: Dict[str, Any]) -> bytes:
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     encoded = text.encode() + b"\n"
     if len(encoded) > LINE_BYTES:
-        raise ValueError(f"a line of {len(encoded)} bytes, at most {LINE_BYTES}")
+        raise ValueError(
+            f"the report's line has {len(encoded)} bytes, must have at most {LINE_BYTES}"
+        )
     return encoded
 
 

@@ -83,12 +83,10 @@ def test_a_change_is_refused_where_one_reads(
     answer = ask(server.status_path, method, url)
     assert answer.status_code == 403
     elsewhere = f"ask on {server.control_path} (group dlsched-admin)"
-    assert answer.json() == {
-        "error": f"changing anything is not for {server.status_path}: {elsewhere}"
-    }
+    assert answer.json() == {"error": f"{server.status_path} is not open for changes: {elsewhere}"}
     told = by_tcp(port, f"127.0.0.1:{port}", method, url)
     assert told.startswith(b"HTTP/1.1 403")
-    assert f"changing anything is not for 127.0.0.1:{port}: {elsewhere}".encode() in told
+    assert f"127.0.0.1:{port} is not open for changes: {elsewhere}".encode() in told
     assert source.asked == []
 
 
@@ -98,7 +96,7 @@ def test_only_the_control_socket_lists_other_programs_containers(
     assert ask(server.control_path, "GET", "/v1/containers").json() == source.found()
     refused = ask(server.status_path, "GET", "/v1/containers")
     assert refused.status_code == 403
-    assert "the list of other programs' containers is not for " in refused.json()["error"]
+    assert "is not open for the list of other programs' containers" in refused.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -187,4 +185,4 @@ def test_the_kernel_says_who_asks(
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"HTTP/1.1 {status} ")
     if owner == 1000:
-        assert "its owner (uid 1000) may read it here" in done.stdout
+        assert "the job's owner (uid 1000) may read it here" in done.stdout

@@ -127,11 +127,11 @@ def test_the_effect_stands_beside_its_change(source: FakeSource, daemon: Daemon)
             "from=1000000000&to=1000086400&step=60",
             "the range has 1441 steps of 60 s, must have at most 1000: ask for a step of 87 s",
         ),
-        ("jobs=", "jobs names 0 jobs, must name from 1 to 256"),
-        ("jobs=,,", "jobs names 0 jobs, must name from 1 to 256"),
+        ("jobs=", "`jobs` names 0 jobs, must name from 1 to 256"),
+        ("jobs=,,", "`jobs` names 0 jobs, must name from 1 to 256"),
         (
             "jobs=" + ",".join(f"j{n}" for n in range(257)),
-            "jobs names 257 jobs, must name from 1 to 256",
+            "`jobs` names 257 jobs, must name from 1 to 256",
         ),
     ],
 )
@@ -272,7 +272,7 @@ def test_reading_that_takes_too_long_is_given_up(
     monkeypatch.setattr("dlsched.api.history.READ_MAX_S", 0.05)
     status, text = refused(daemon, "")
     assert status == 503
-    assert text == "reading this range takes more than 0 s: ask a shorter one"
+    assert text == "reading this range takes more than 0 s: ask for a shorter one"
     assert held.ended.wait(60)
     assert held.cancelled
 

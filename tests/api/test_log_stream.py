@@ -142,7 +142,9 @@ def test_too_many_followers_are_refused_and_freed_again(
     tap.lines.put(b"x")
     stream = daemon.logs("queued", 1, True)
     assert next(stream) == b"x"
-    with pytest.raises(Refused, match="1 logs are being read already, the most at a time") as no:
+    with pytest.raises(
+        Refused, match="1 logs are being read already, the most at a time: try again later"
+    ) as no:
         next(daemon.logs("queued", 1, True))
     assert no.value.status == 503
     tap.close()

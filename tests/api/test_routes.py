@@ -122,7 +122,7 @@ def test_a_bad_number_is_400_with_the_bound(ask: Ask, limit: str) -> None:
 @pytest.mark.parametrize("failed", [None, "1 control cycle in a row failed"])
 def test_before_the_first_cycle_is_503(ask: Ask, source: FakeSource, failed: str | None) -> None:
     source.report, source.failed = None, failed
-    line = f"the first cycle is not done yet{f': {failed}' if failed else ''}"
+    line = f"the daemon's first control cycle has not ended yet{f': {failed}' if failed else ''}"
     for path in ("/v1/jobs", "/metrics"):
         answer = ask("GET", path)
         assert (answer.status_code, answer.json()) == (503, {"error": line})

@@ -231,7 +231,7 @@ def test_too_many_followers_are_refused_and_freed_again(
             refused = client.get("/v1/stream")
             assert refused.status_code == 503
             assert refused.json() == {
-                "error": "1 streams are being followed already, the most at a time"
+                "error": "1 streams are being followed already, the most at a time: try again later"
             }
             assert client.head("/v1/stream").status_code == 503
         assert until(lambda: source.stream.followers[str(server.status_path)] == 0, "no follower")

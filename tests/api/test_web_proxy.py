@@ -82,7 +82,7 @@ def refusal(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, line
 
 
-NOT_OPEN = "not open to you: use the address that `dlsched web` printed; the address works once"
+NOT_OPEN = "this page is not open to you: use the address that `dlsched web` printed; it works once"
 USED = "this address has been used already, or is wrong: start `dlsched web` again"
 
 
@@ -185,7 +185,10 @@ def test_nothing_is_changed_through_it(
     browser: httpx2.Client, source: FakeSource, method: str
 ) -> None:
     for path in ("v1/release", "v1/jobs/digits-resnet/stop", "enter"):
-        assert refusal(browser.request(method, path)) == (405, "this port only reads")
+        assert refusal(browser.request(method, path)) == (
+            405,
+            "this port only shows the status, and takes no changes",
+        )
     assert source.asked == []
 
 
@@ -253,7 +256,10 @@ def test_streams_are_limited(web: Web, browser: httpx2.Client, source: FakeSourc
         for _ in range(FORWARDED_MAX):
             open_ones.enter_context(browser.stream("GET", "v1/stream"))
         status, line = refusal(browser.get("v1/about"))
-        assert (status, line) == (503, f"{FORWARDED_MAX} requests are being answered already")
+        assert (status, line) == (
+            503,
+            f"{FORWARDED_MAX} requests are being answered already: try again later",
+        )
     until(lambda: browser.get("v1/about").status_code == 200, "an answer")
 
 

@@ -71,8 +71,8 @@ def test_a_controller_that_ended_and_one_that_does_not_lead_say_so(visit: Open) 
     one.state("hosts", "0")
     one.shows(
         "#hosts-trouble",
-        re.compile("This is 10.* min old: the controller on this host has"),
-        "Manager n1 leads, and knows more; this is n2.",
+        re.compile("This view of the cluster is 10.* min old: the controller on this host has"),
+        "Manager n1 leads, and shows more than this one, n2.",
     )
     expect(one.page.locator("#hosts-note")).to_have_text("policy adaptive")
     assert one.page.locator("#hosts-card").get_attribute("data-old") == "true"

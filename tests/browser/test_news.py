@@ -185,7 +185,7 @@ def test_an_hour_from_the_journal(opened: Open) -> None:
     one.shows("#ratio-legend", f"job-0010.75{TIMES}")
     one.shows("#limits-legend", "not dlsched's0.20", "shadow policy1.25")
     one.shows("#changes-trouble", "minutes before 07:00 are coarser")
-    one.shows("#changes-of", "1 in the time shown")
+    one.shows("#changes-of", "1 change in the time shown")
     (begin, end) = map(int, re.findall(r"(?:from|to)=(\d+)", asked[0]))
     assert 3600 <= end - begin <= 3602
     one.press("1")

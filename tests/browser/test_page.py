@@ -176,7 +176,7 @@ def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(visit: Open) 
         "resize: failed, engine said: busy",
         "helped: 90 -> 81.7 ms (212 requests), 2 other jobs changed too; expected 84 ms",
         "limit 1.000 -> 1.100 cores",
-        "not beside the other jobs",
+        "cannot be met beside the other jobs",
     )
     one.page.get_by_role("button", name="Copy command").click()
     one.shows("#copy", "Copied")
@@ -272,7 +272,9 @@ def test_zoom_stands_still_until_live_is_asked_for(visit: Open) -> None:
 
 def test_the_charts_have_a_text_of_the_same_figures(visit: Open) -> None:
     one = visit("eight")
-    text = re.compile(rf"^Latency of target at \d\d:\d\d:\d\d: job-000 \d\.\d\d{TIMES}, job-001 ")
+    text = re.compile(
+        rf"^Latency relative to its target at \d\d:\d\d:\d\d: job-000 \d\.\d\d{TIMES}, job-001 "
+    )
     expect(one.page.locator("#ratio-chart")).to_have_attribute("aria-label", text)
     text = re.compile(r"^CPU limits in cores at .*not dlsched's 0\.10, job-007 \d\.\d\d")
     expect(one.page.locator("#limits-chart")).to_have_attribute("aria-label", text)
@@ -281,7 +283,7 @@ def test_the_charts_have_a_text_of_the_same_figures(visit: Open) -> None:
 def test_long_dashes_are_what_the_shadow_policy_would_set(visit: Open) -> None:
     one = visit("shadow")
     one.pause()
-    one.shows("#limits-note", "dashed: used, long dashes: shadow")
+    one.shows("#limits-note", "dashed: CPU used, long dashes: shadow")
     # One of the three would have no ceiling, and counts with the 0.1 that it uses.
     one.shows("#limits-legend", "shadow fair1.65")
     one.page.locator('tr[data-job="job-001"]').click()
@@ -350,7 +352,7 @@ def test_without_jobs_the_page_says_how_to_begin(visit: Open) -> None:
 def test_before_the_first_cycle_the_page_says_so(opened: Open) -> None:
     one = opened("no-cycle", allowed=("503",))
     one.page.goto(one.url)
-    one.shows("#banner", "the first cycle is not done yet")
+    one.shows("#banner", "the daemon's first control cycle has not ended yet")
 
 
 def test_two_hundred_jobs(visit: Open) -> None:

@@ -99,13 +99,13 @@ def test_what_is_allowed_passes(more: str) -> None:
     )),
     ("logging: {driver: syslog}", "logging: uid 1001 may not choose a log driver: leave `logging`"),
     ("logging: {driver: json-file, options: {}}", "logging: uid 1001 may not choose a log driver"),
-    ("weight: 2", "weight: uid 1001 may not set 2: at most 1"),
+    ("weight: 2", "weight: uid 1001 may not set weight 2: at most 1"),
     ("gpus: 2", f"a.yaml:5:7: gpus.count: 2 GPUs {BEYOND} 1"),
     ("gpus: {share: 0.1, count: 2}", f"a.yaml:5:27: gpus.count: 2 GPUs {BEYOND} 1"),
     ("cpus: {min: 5, max: 9}", f"cpus.min: 5 cores {BEYOND} 4 cores"),
     ("healthcheck: {test: [CMD, a], interval: 1s}", (
-        "healthcheck.interval: uid 1001 may not set 1 "
-        "s"
+        "healthcheck.interval: uid 1001 must set at least 5 s, "
+        "not 1 s"
     )),
 ])  # fmt: skip
 def test_what_is_not_is_one_line_with_place_value_and_bound(more: str, problem: str) -> None:
@@ -170,7 +170,10 @@ def test_a_container_runs_as_its_owner(user: str, said: str) -> None:
 
 def test_memory_must_be_told_where_it_is_bounded() -> None:
     own = 'user: "1001:1002"\n'
-    assert "memory: uid 1001 must set a memory limit: 8 GiB in all" in problems("", own=own)[0]
+    assert (
+        "memory: uid 1001 must set a memory limit: its jobs may have 8 GiB in all"
+        in problems("", own=own)[0]
+    )
     assert f"memory: 9 GiB {BEYOND} 8 GiB" in problems("memory: 9GiB", own=own)[0]
 
 

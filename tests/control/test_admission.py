@@ -32,7 +32,8 @@ def test_memory_that_is_promised_is_not_promised_twice():
     verdicts = admit([sized("a", 600), sized("b", 600)], [], NODE, 8)
     assert verdicts["a"].admitted
     assert (
-        verdicts["b"].reason == "needs 600 MiB of memory, jobs of the node have 600 MiB of 1024 MiB"
+        verdicts["b"].reason
+        == "the job needs 600 MiB of memory, jobs of the node have 600 MiB of 1024 MiB"
     )
 
 
@@ -45,7 +46,7 @@ def test_a_small_job_does_not_overtake_a_large_one_that_waits():
 def test_a_job_that_never_fits_says_so_and_holds_back_nobody():
     verdicts = admit([sized("huge", 4096), sized("wide", 0, 3.0), sized("b")], [], NODE, 8)
     assert verdicts["huge"].reason == (
-        "can never start: needs 4096 MiB of memory, jobs of the node have 0 MiB of 1024 MiB"
+        "can never start: the job needs 4096 MiB of memory, jobs of the node have 0 MiB of 1024 MiB"
     )
     assert (
         verdicts["wide"].reason
@@ -103,10 +104,11 @@ def owned(name: str, owner: int | None, memory_mib: int = 0, floor: float = 0.1,
 @pytest.mark.parametrize(("third", "more", "reason"), [
     (owned("c", ALICE), {}, "uid 1001 has 2 jobs, at most 2 are allowed"),
     (owned("c", ALICE, 300), {"jobs": 9, "memory_bytes": 400 * 2**20},
-     "needs 300 MiB of memory, jobs of uid 1001 have 200 MiB of 400 MiB"),
+     "the job needs 300 MiB of memory, jobs of uid 1001 have 200 MiB of 400 MiB"),
     (owned("c", ALICE, 0, 0.9), {"jobs": 9, "cpu_cores": 1.0},
      "the job's floor is 0.90 cores, floors of uid 1001 take 0.20 of 1.00"),
-    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0}, "needs 1 GPUs, uid 1001 has 0 of 0"),
+    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0},
+     "the job needs 1 GPUs, jobs of uid 1001 have 0 of 0"),
 ])  # fmt: skip
 def test_an_owners_ceilings_make_a_job_wait_and_hold_back_nobody_else(third, more, reason):
     present = [owned("a", ALICE, 100), owned("b", ALICE, 100)]
@@ -158,7 +160,7 @@ def test_one_that_waits_for_gpus_alone_holds_back_none_that_needs_none():
     verdicts = admit([ALONE, sized("plain")], [], NODE, 8, gpus=HELD)
     assert (
         verdicts["alone"].reason
-        == "needs 1 GPU alone, 0 of 1 free; the job's start is unknown: holder reports nothing"
+        == "needs 1 GPU alone, 0 of 1 free; when the job starts is unknown: holder reports nothing"
     )
     assert verdicts["alone"].kept == ("GPU-0",)
     assert verdicts["plain"].admitted

@@ -19,7 +19,7 @@ def reserving(**ceilings: float) -> CeilingBudget:
 def test_growth_must_fit_beside_what_is_in_force() -> None:
     grow = change("a", 1.0, 2.5)
     assert reserving(a=1.0, b=1.5).why_not(grow) is None
-    assert reserving(a=1.0, b=2.0).why_not(grow) == "ceilings would sum to 4.50 of 4.00 cores"
+    assert reserving(a=1.0, b=2.0).why_not(grow) == "CPU limits would add up to 4.50 of 4.00 cores"
     assert CeilingBudget({"a": 1.0, "b": 2.0}, 4.0, reserves=False).why_not(grow) is None
     assert reserving(a=1.0).why_not(change("a", 1.0, None)) is not None
 
@@ -47,7 +47,7 @@ def test_growths_go_together_as_far_as_all_of_them_fit() -> None:
     assert now.next_batch(growths[1:]) == growths[1:2]
     now.take(Outcome(growths[1], "done"))
     assert now.next_batch(growths[2:]) == []
-    assert now.why_not(growths[2]) == "ceilings would sum to 4.60 of 4.00 cores"
+    assert now.why_not(growths[2]) == "CPU limits would add up to 4.60 of 4.00 cores"
 
 
 def test_a_failed_shrink_withholds_the_growth_that_counted_on_it() -> None:

@@ -235,7 +235,9 @@ def test_a_policy_that_fails_leaves_limits_and_then_gives_ceilings_back(bad):
     assert any("limits stay as they are" in alarm for alarm in report.alarms)
     report = world.cycle(2)
     assert world.runtime.containers["a"].actual == Limits(2.0)
-    assert any("plain Docker until SIGHUP" in alarm for alarm in report.alarms)
+    assert any(
+        "all limits are given back until a reload (SIGHUP)" in alarm for alarm in report.alarms
+    )
     world.controller.use(NamedPolicy("scripted", Scripted(limits(a=0.7))), GuardOptions())
     world.cycle()
     assert world.runtime.containers["a"].actual == Limits(0.7)
@@ -279,9 +281,9 @@ def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
     assert [one for one in told if "target" in one[1]] == [
         (
             "WARNING",
-            "a: its target (latency) cannot be met on this node: not on this node, at best 64 ms",
+            "a: the target (latency) cannot be met on this node, at best 64 ms",
         ),
-        ("INFO", "a: its target (latency) can be met again: met"),
+        ("INFO", "a: the target (latency) can be met again: met"),
     ]
 
 
@@ -310,7 +312,7 @@ def test_neither_a_dead_container_nor_a_pull_holds_cores_but_a_begun_start_does(
     )
     report = world.cycle()
     assert [(o.action.job, o.status) for o in report.outcomes] == [("b", "withheld")]
-    assert report.outcomes[0].detail == "ceilings would sum to 4.01 of 4.00 cores"
+    assert report.outcomes[0].detail == "CPU limits would add up to 4.01 of 4.00 cores"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -364,7 +366,7 @@ def test_without_an_engine_nothing_starts_and_it_says_so():
     world.runtime.engine_ok = False
     report = world.cycle(2)
     assert world.runtime.applied == []
-    assert report.snapshot.jobs[0].reason == "waits for the engine"
+    assert report.snapshot.jobs[0].reason == "the job waits until the Docker Engine answers"
     assert "engine: does not answer" in report.alarms
 
 
@@ -410,7 +412,7 @@ def test_a_failing_shadow_is_an_alarm_and_asked_no_more_until_it_is_set_anew():
     assert world.cycle().alarms == ("shadow: policy shade failed: ValueError: boom",)
     for _ in range(4):
         report = world.cycle()
-    told = "no longer used: policy shade failed: ValueError: boom"
+    told = "the shadow policy is no longer used: policy shade failed: ValueError: boom"
     assert (report.alarms, report.shadow.trouble) == ((f"shadow: {told}",), told)
     assert len(shadow.seen) == FAILURES_UNTIL_PLAIN
     assert world.runtime.containers["a"].actual == Limits(0.5)

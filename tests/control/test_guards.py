@@ -209,7 +209,7 @@ def test_the_dead_band_does_not_keep_a_start_out_for_ever():
         snapshot(view("a", actual=4.0)), decide(a=4.0), STEADY, reserves=True, starts=[spec]
     )
     assert guarded.limits["a"].cpu_cores == pytest.approx(3.99)
-    assert guarded.notes["a"] == "capacity: no room to keep the limit of 4.000 cores"
+    assert guarded.notes["a"] == "capacity: there is no room to keep the limit of 4.000 cores"
 
 
 def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
@@ -249,7 +249,7 @@ def test_a_blind_job_gets_an_even_share_by_weight_whatever_was_decided():
     assert guarded.limits["a"].cpu_cores == pytest.approx(4 / 3, abs=1e-3)
     assert guarded.limits["heavy"] == Limits(1.0)
     assert guarded.notes["a"] == (
-        "blind, no report for 1 min: an even share by weight instead, 1.333 of 4.000 cores"
+        "blind, no report for 1 min: so the job gets an even share by weight, 1.333 of 4.000 cores"
     )
 
 
@@ -257,7 +257,9 @@ def test_idle_by_silence_keeps_the_share_of_a_blind_job():
     quiet = replace(view("a"), idle=Idle(0.0, certain=False))
     guarded = guarded_by(snapshot(quiet, view("b")), decide(a=0.2, b=1.0), STEADY)
     assert guarded.limits["a"] == Limits(2.0)
-    assert guarded.notes["a"] == "idle: an even share by weight instead, 2.000 of 4.000 cores"
+    assert (
+        guarded.notes["a"] == "idle: so the job gets an even share by weight, 2.000 of 4.000 cores"
+    )
     certain = replace(quiet, idle=Idle(0.0))
     assert guarded_by(snapshot(certain), decide(a=0.2), STEADY).limits["a"] == Limits(0.2)
 
@@ -311,7 +313,7 @@ def test_neither_dead_band_nor_cool_down_holds_an_owner_above_its_ceiling():
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 2.0
     guarded = guarded_by(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 1.0
-    assert guarded.notes["a"] == "owner uid 1001: no room to keep the limit of 1.010 cores"
+    assert guarded.notes["a"] == "owner uid 1001: there is no room to keep the limit of 1.010 cores"
 
 
 def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():
@@ -396,7 +398,7 @@ def test_a_blind_job_gets_an_even_share():
     blind = replace(sharer("a", 0.1), blind="no report for 1 min")
     shares, notes = share_out(blind, sharer("b", 0.2), a=0.9, b=0.3)
     assert shares == {"a": 0.5, "b": 0.3}
-    assert "an even share by weight instead, 0.500 of 1.000 of GPU-0's time" in notes["a"]
+    assert "so the job gets an even share by weight, 0.500 of 1.000 of GPU-0's time" in notes["a"]
 
 
 def test_whole_gpus_adopted_containers_and_others_have_no_share():

@@ -164,9 +164,9 @@ def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
     assert site.steps().jobs == ()
     assert site.states == {"resnet": RecordState.ENDED}
     assert [line for line in caplog.messages if "resnet" in line] == [
-        "resnet: submitted",
+        "resnet: the job was submitted to the cluster",
         "resnet: placed on gpu-1",
-        "resnet: withdrawn, as its file was removed",
+        "resnet: the job was withdrawn, as its file was removed",
         "resnet: ends on gpu-1: the job was withdrawn",
         "resnet: no container of the job runs on gpu-1 any more",
     ]
@@ -376,7 +376,7 @@ def test_sigterm_ends_the_controller(tmp_path: Path) -> None:
     running.send_signal(signal.SIGTERM)
     rest = running.communicate(timeout=30)[1]
     assert running.returncode == 0
-    assert "ended; the nodes and their jobs go on" in rest
+    assert "the cluster's controller ended; the nodes and their jobs go on" in rest
     assert replace(read_status(tmp_path / "run"), written_at="").leader == "m1"
 
 

@@ -107,7 +107,7 @@ def test_ten_in_a_row_give_everything_back_and_only_a_reload_lets_it_act_again(
         agent.cycle()
     assert given_back == []
     assert agent._runtime.held is None
-    hold = "10 control cycles in a row failed: only observing until SIGHUP"
+    hold = "10 control cycles in a row failed; dlsched only observes until SIGHUP"
     for _ in range(3):
         agent.cycle()
         assert given_back == [hold], "once, and held before"

@@ -120,7 +120,7 @@ def test_a_node_with_hundreds_of_containers_does_not_fill_the_log(logged: list[s
     many = [JobView(job_spec(f"job-{number:03}"), JobState.WAITING) for number in range(300)]
     announcer()(state(*many), [])
     assert len(logged) == 23
-    assert logged[-2] == "  and 280 more: `dlsched ps` lists all"
+    assert logged[-2] == "  and 280 more jobs: `dlsched ps` lists all"
 
 
 def test_what_is_left_alone_is_said_to_be(logged: list[str]) -> None:

@@ -75,7 +75,7 @@ def test_with_a_full_disk_it_holds_until_a_restart_and_says_so(
     bench.release.answer(lambda: [BACK])
     assert asked.result(60) == [BACK]
     assert (bench.release.why or "").endswith(
-        "or a restart (the release cannot be recorded: No space left on device)"
+        "or a restart, as the release cannot be recorded: No space left on device"
     )
 
 
@@ -87,7 +87,7 @@ def test_without_a_wish_nothing_is_given_back(bench: Bench) -> None:
 
 def test_who_waits_at_the_end_is_told(bench: Bench, asked: Asked) -> None:
     bench.release.close()
-    with pytest.raises(NotReleased, match="the daemon is ending, and gives everything back"):
+    with pytest.raises(NotReleased, match="the daemon is ending, and gives all limits back"):
         asked.result(60)
 
 
@@ -95,5 +95,5 @@ def test_a_loop_that_does_not_come_is_told_after_a_while(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(give_back, "WITHIN_S", 0.01)
-    with pytest.raises(NotReleased, match=r"not everything was given back within 0\.01 s"):
+    with pytest.raises(NotReleased, match=r"not all limits were given back within 0\.01 s"):
         bench.release.ask()

@@ -203,7 +203,7 @@ def test_two_jobs_follow_the_shares_by_weight_and_a_replay_agrees(host: Host):
     wait_for(lambda: follows("light", 0.25), 60, "a quarter of its time")
     told = " ".join(command(host.node, "why", "light").stdout.split())
     assert "0.250 of GPU 0's time" in told
-    assert "time: advisory: the share is sent to the job, which paces itself" in told
+    assert "time: advisory: the GPU share is sent to the job, which paces itself" in told
 
     assert command(host.node, "release").returncode == 0
     wait_for(lambda: host.allotment("light")["gpu_share"] is None, 30, "nothing to be said")

@@ -176,8 +176,16 @@ def test_only_root_may_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
         (("/bin/true",), "done", "exit code 0 after "),
         (("/bin/sh", "-c", "exit 3"), "failed", "exit code 3 after "),
         (("/bin/sh", "-c", "kill -9 $$"), "failed", "killed by signal 9 after "),
-        (("/no/such/program",), "unstarted", "cannot start as user nobody: No such file"),
-        (("/etc/passwd",), "unstarted", "cannot start as user nobody: Permission denied"),
+        (
+            ("/no/such/program",),
+            "unstarted",
+            "the command cannot start as user nobody: No such file",
+        ),
+        (
+            ("/etc/passwd",),
+            "unstarted",
+            "the command cannot start as user nobody: Permission denied",
+        ),
     ],
 )
 def test_what_became_of_it_is_told(
@@ -190,11 +198,15 @@ def test_what_became_of_it_is_told(
 
 @needs_root
 @pytest.mark.parametrize(
-    ("user", "why"), [("no-such-user", "there is no such user"), ("root", "the user is root")]
+    ("user", "why"),
+    [("no-such-user", "there is no user of that name"), ("root", "the user is root")],
 )
 def test_a_user_that_is_gone_or_became_root_runs_nothing(hooks: Make, user: str, why: str) -> None:
     run = run_of(hooks("/bin/true", user=user))
-    assert (run.status, run.detail) == ("unstarted", f"cannot start as user {user}: {why}")
+    assert (run.status, run.detail) == (
+        "unstarted",
+        f"the command cannot start as user {user}: {why}",
+    )
 
 
 @needs_root
@@ -314,7 +326,7 @@ def test_what_still_waits_when_no_command_is_wanted_any_more_is_done(
     assert [(run.delivered.name, run.status, run.detail) for run in runs(hook, 2)][1] == (
         "later",
         "done",
-        "the setting deliver_hook has no command any more",
+        "no command was run: the setting deliver_hook has none any more",
     )
 
 

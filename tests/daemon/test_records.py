@@ -218,9 +218,7 @@ def test_a_full_disk_is_an_alarm_and_the_word_holds(world: World, tmp_path: Path
     (tmp_path / "delivered").rmdir()
     world.keep(WORD, LATER)
     (alarm,) = world.alarms()
-    assert alarm.startswith(
-        "that a job was delivered (reached its deliver value) cannot be recorded: "
-    )
+    assert alarm.startswith("the record that a job reached its deliver value cannot be written: ")
     assert world.offered() == ["ab", "bc"]
     world.keep()
     assert world.alarms() == [alarm]
@@ -259,7 +257,7 @@ def test_each_tier_is_one_line_in_the_log(world: World, caplog: pytest.LogCaptur
     assert caplog.messages == [
         (
             "job ab reached its deliver value: accuracy 0.93 at step 500 (deliver 0.9); "
-            "saved step 480 at /c"
+            "the job saved step 480 at /c"
         ),
         "job ab reached its finish value: accuracy 0.98 (finish 0.97)",
     ]
@@ -357,7 +355,7 @@ def test_an_end_that_a_full_disk_refuses_counts_and_is_told_until_it_is_written(
         patch.setattr("dlsched.store.records.write_whole", full)
         for state in (A_ENDED, NOTHING, NOTHING):
             records.keep(state)
-            told = "that a job has ended cannot be recorded: No space left on device"
+            told = "the record that a job has ended cannot be written: No space left on device"
             assert texts(records.alarms()) == (told,)
         assert records.ended()["aa"].kind == "finished"
         assert ended_records(tmp_path).all() == {}

@@ -347,7 +347,10 @@ def test_a_reload_reads_presets_again_and_keeps_them_where_one_is_broken(
     one._reload(lambda: replace(settings, policy="fair"))
     assert one.source.about()["policy"] == "fair"
     line, _ = capsys.readouterr().err.splitlines()
-    assert f"the old presets stay in effect: {file}:1:13: asr.port: '0': " in line
+    assert (
+        f"the old presets stay, as the new ones are refused: {file}:1:13: asr.port: '0' is not"
+        in line
+    )
     assert line.endswith(" (and 1 more)")
     cycles(one, lambda: reads(9001))
 
@@ -370,7 +373,7 @@ def test_options_of_another_policy_are_named_in_the_log(settings: Settings) -> N
     both = replace(settings, policy_options={"gain": 0.2}, shadow="fair", shadow_options={})
     assert (
         policies_text(both)
-        == "policy none (policy_options gain are another policy's: not used), shadow fair"
+        == "policy none (policy_options gain are not used: they are another policy's), shadow fair"
     )
 
 

@@ -88,37 +88,40 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         (
             CROWDED,
             (
-                "not beside the other jobs, needs 2.45 cores, would be met with 0.8 cores from "
-                "vgg-2, 0.4 cores from resnet: p95 81 ms of 50 ms with 1.25 cores"
+                "cannot be met beside the other jobs, needs 2.45 cores, would be met with 0.8 "
+                "cores from vgg-2, 0.4 cores from resnet: p95 81 ms of 50 ms with 1.25 cores"
             ),
         ),
-        (Forecast(ForecastKind.CROWDED, "latency"), "not beside the other jobs"),
+        (Forecast(ForecastKind.CROWDED, "latency"), "cannot be met beside the other jobs"),
         (
             Forecast(
                 ForecastKind.CROWDED, "deliver", NOW_S + 250, needs_cores=2.0, why="10 s late"
             ),
             (
-                "not beside the other jobs; with its present share expected in 4 min 10 s, needs "
-                "2 cores: 10 s late"
+                "cannot be met beside the other jobs; with the job's present share expected in "
+                "4 min 10 s, needs 2 cores: 10 s late"
             ),
         ),
-        (IMPOSSIBLE, "not on this node, at best 64 ms"),
+        (IMPOSSIBLE, "cannot be met on this node, at best 64 ms"),
         (
             replace(IMPOSSIBLE, why="64 ms at best, 50 ms asked", why_has_numbers=True),
-            "not on this node: 64 ms at best, 50 ms asked",
+            "cannot be met on this node: 64 ms at best, 50 ms asked",
         ),
         (
             replace(CROWDED, why="the target would be met if vgg-2 gave 0.8", why_has_numbers=True),
-            "not beside the other jobs: the target would be met if vgg-2 gave 0.8",
+            "cannot be met beside the other jobs: the target would be met if vgg-2 gave 0.8",
         ),
         (  # whatever the names of jobs, which may be parts of the reason
             replace(CROWDED, lacks=(("s", 0.8),), why="it is 12 s late"),
             (
-                "not beside the other jobs, needs 2.45 cores, would be met with 0.8 cores from "
-                "s: it is 12 s late"
+                "cannot be met beside the other jobs, needs 2.45 cores, would be met with 0.8 "
+                "cores from s: it is 12 s late"
             ),
         ),
-        (Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"), "not on this node: it falls"),
+        (
+            Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"),
+            "cannot be met on this node: it falls",
+        ),
         (Forecast(ForecastKind.UNLIKELY, "finish", why="it falls"), "not expected: it falls"),
         (UNKNOWN, "no forecast"),
     ],

@@ -48,9 +48,57 @@ def test_a_part_is_shown_within_its_whole_and_what_is_compared_or_debugged_is_no
     assert (found.where, found.text) == ("a/creation.py:7 check", whole)
 
 
+WHOLES = """
+from other import ELSEWHERE
+_AGAIN = "then try again"
+
+def check(job):
+    how = "no"
+    if job.image:
+        how = "its image is gone"
+    line = f"{job.name} was not started"
+    if job.late:
+        line += f", and is {job.late} s late"
+    raise ValueError(f"{how}: {ELSEWHERE}; {_AGAIN}{_hint(job)}")
+
+def _hint(job):
+    return f"; {job.owner} has the file" if job.owner else ""
+"""
+
+
+def test_what_is_added_returned_or_constant_is_shown_within_its_whole() -> None:
+    found = {one.text for one in of_module(WHOLES, "a.py", {"other.ELSEWHERE": "move it away"})}
+    assert found == {
+        "{job.name} was not started[ | , and is {job.late} s late]",
+        "[no | its image is gone]: move it away; then try again[; {job.owner} has the file | ]",
+    }
+
+
+def test_a_text_that_is_set_again_after_its_use_or_is_shown_alone_too_stays_by_itself() -> None:
+    source = """
+_LEFT = "it is left out now"
+
+def check(job):
+    what = "the name is used"
+    yield f"{job}: {what} and {_LEFT}"
+    what = "the file is gone"
+    yield what
+    return _LEFT
+"""
+    texts = [one.text for one in of_module(source, "a.py")]
+    alone = ["it is left out now", "the name is used", "the file is gone"]
+    assert sorted(texts) == sorted([*alone, "{job}: {what} and it is left out now"])
+
+
 def test_strings_of_the_page_are_listed() -> None:
     source = "// \"a comment of no use\"\nshow(`${name}: no job of that name`, 'data-key')"
     assert [one.text for one in of_page(source, "a.js")] == ["${name}: no job of that name"]
+    sentence = 'el("p", {}, "Write ", el("code", { text: "ps" }), " to see the jobs.")'
+    nested = 'set(`This is ${old ? "late" : `${age} old`}: the host has ended.`)'
+    assert [one.text for one in of_page(f"{sentence};{nested}", "a.js")] == [
+        "Write `ps` to see the jobs.",
+        'This is ${old ? "late" : `${age} old`}: the host has ended.',
+    ]
 
 
 def test_the_product_has_texts_of_python_and_of_the_page() -> None:

@@ -129,7 +129,7 @@ def test_on_a_full_disk_nothing_is_half_done_and_words_are_written_as_soon_as_it
     (once,) = [body for body in world.containers() if body["Name"].endswith("-once")]
     world.session.engine.api.kill(once["Id"], "SIGTERM")
     until(
-        lambda: any("a job has ended cannot be recorded" in alarm for alarm in alarms(world)),
+        lambda: any("a job has ended cannot be written" in alarm for alarm in alarms(world)),
         "the end that cannot be recorded",
     )
     assert [line for line in world.limits_left({}) if line.startswith("web")] == []

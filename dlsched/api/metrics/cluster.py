@@ -100,7 +100,7 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         "cluster_moving_jobs",
         Kind.GAUGE,
         (),
-        "Moves that are under way, those that are prepared among them.",
+        "Moves of jobs that are under way, including those in preparation.",
         _led(lambda cluster: sum(one.target is not None for one in cluster.jobs)),
     ),
     Metric(
@@ -114,7 +114,7 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
         "cluster_moves_total",
         Kind.COUNTER,
         ("outcome",),
-        "Moves that have been completed or have failed since the controller began.",
+        "Moves of jobs that were completed or failed since the controller started.",
         _moves,
     ),
     Metric(

@@ -82,7 +82,8 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_info",
         Kind.INFO,
         ("job_name", "source", "kind"),
-        "A job, of a `file` or an adopted `container`: a `service`, a `training`, or `untargeted`.",
+        "Always 1; as labels whether a job is of a `file` or an adopted `container`, and whether "
+        "it is a `service`, a `training`, or `untargeted`.",
         within_job(lambda job: (((job.source, _kind(job)), 1.0),)),
     ),
     Metric(
@@ -201,7 +202,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_cpu_attained_seconds_total",
         Kind.COUNTER,
         _JOB,
-        "CPU time over all starts of the job.",
+        "CPU time that the job has used, over all its starts.",
         by_job(lambda job: job.attained_core_s),
     ),
     Metric(
@@ -215,7 +216,7 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_memory_working_set_bytes",
         Kind.GAUGE,
         _JOB,
-        "The same without file pages that were not used lately.",
+        "Memory used by the job's container, without file pages that were not used lately.",
         by_job(lambda job: job.memory.working_set_bytes),
     ),
     Metric(

@@ -68,7 +68,7 @@ NODE_METRICS: tuple[Metric, ...] = (
         "node_memory_bytes",
         Kind.GAUGE,
         (),
-        "Memory that jobs' memory limits divide.",
+        "Memory of the host that is divided among jobs by their memory limits.",
         alone(lambda scene: scene.status.node.memory_bytes),
     ),
     Metric(
@@ -125,14 +125,14 @@ NODE_METRICS: tuple[Metric, ...] = (
         "cycle_cpu_seconds_total",
         Kind.COUNTER,
         ("phase",),
-        "CPU time of the loop's thread by phase of the cycle.",
+        "CPU time of the control loop's thread, by phase of the cycle.",
         lambda scene: (((phase,), used_s) for phase, used_s in scene.totals.phase_s.items()),
     ),
     Metric(
         "cycle_duration_seconds",
         Kind.HISTOGRAM,
         (),
-        "Wall time of cycles.",
+        "Duration of the control loop's cycles.",
         alone(lambda scene: scene.totals.cycle_s),
     ),
     Metric(
@@ -242,7 +242,8 @@ GPU_METRICS: tuple[Metric, ...] = (
         "gpu_held_bytes",
         Kind.GAUGE,
         ("uuid", "kind"),
-        "GPU memory that those containers and processes hold, as far as the driver reports it.",
+        "GPU memory that containers and processes hold, by kind as in dlsched_gpu_holders, as far "
+        "as the driver reports it.",
         _holders(lambda one: one.memory_bytes or 0),
     ),
     Metric(

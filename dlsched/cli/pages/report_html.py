@@ -21,13 +21,13 @@ _METHOD = (
 _MOST = 300
 """Rows, lines or figures of one kind; `max_jobs` is at most a few hundred."""
 _COLOURS = (
-    ("fast", "at most half of the target"),
-    ("met", "on target"),
-    ("near", "up to 10% slower"),
-    ("slow", "slower"),
-    ("bad", "more than twice"),
-    ("silent", "silent, too few requests, or unclear"),
-    ("none", "did not run"),
+    ("fast", "latency at most half of its target"),
+    ("met", "latency above half of its target, at most the target"),
+    ("near", "latency up to 10 % above its target"),
+    ("slow", "latency up to twice its target"),
+    ("bad", "latency more than twice its target"),
+    ("silent", "no latency known: silent, too few requests, or unclear"),
+    ("none", "the job did not run"),
     ("used", "used cores, of the node's capacity"),
 )
 

@@ -165,7 +165,8 @@ def _read(adapter: TypeAdapter[_Stored], labels: Mapping[str, str], instance: st
     """Raises ValueError."""
     for key, own in ((_VERSION, VERSION), (_INSTANCE, instance)):
         if labels.get(key) != own:
-            raise ValueError(f"label {key} is {shown(labels.get(key, ''))}, must be {shown(own)}")
+            what = f"label {key} is {shown(labels.get(key, ''))}, must be {shown(own)}"
+            raise ValueError(f"{what}: another version or instance of dlsched wrote this config")
     try:
         return adapter.validate_json(labels.get(VALUE, ""))
     except ValidationError as error:

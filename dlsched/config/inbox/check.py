@@ -84,7 +84,7 @@ def judge(
     except SpecError as error:
         problems = tuple(str(problem) for problem in error.problems)
         if rules is not None and len(problems) > _USER_PROBLEMS:
-            more = f"{name}: and {len(problems) - _USER_PROBLEMS} more: see `dlsched check`"
+            more = f"{name}: {len(problems) - _USER_PROBLEMS} more problems: see `dlsched check`"
             problems = (*problems[:_USER_PROBLEMS], more)
         return Judged(None, problems, env_files)
     return Judged(replace(spec, owner=file.owner), (), env_files)

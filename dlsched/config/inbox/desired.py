@@ -88,7 +88,7 @@ class DesiredFolder:
                     self._claims.record(NameClaim(job, name))
             self._claims.write_again()
         except OSError as error:
-            return f"the owners of job names cannot be recorded: {error}"
+            return f"which file owns a job's name cannot be recorded: {error}"
         return None
 
     def _spared(self, fact: ContainerFact, scan: InboxScan) -> str | None:
@@ -98,7 +98,7 @@ class DesiredFolder:
         source = Path(fact.source)
         name = self._name(source)
         if name is None:
-            return f"its job file was in {source.parent}, not in {self._folder}"
+            return f"its job file was in {source.parent}, but the watch folder is {self._folder}"
         user = name.rpartition("/")[0]
         applied = (user, fact.job) in self._known
         if applied:

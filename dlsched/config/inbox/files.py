@@ -116,7 +116,7 @@ def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], 
 
     def read(name: str) -> str:
         if "/" in name or "\0" in name or name in (".", ".."):
-            raise ValueError("is not in the folder of the job file, as a user's files must be")
+            raise ValueError("must be in the folder of the job file, as it is a user's file")
         try:
             with _opened(folder, name) as (descriptor, _):
                 status = os.fstat(descriptor)
@@ -128,7 +128,7 @@ def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], 
                     raise ValueError("has several names (hard links): copy the file instead")
                 return read_regular(descriptor, most_bytes).decode()
         except Moved:
-            raise ValueError("is not there") from None
+            raise ValueError("does not exist") from None
 
     return read
 
@@ -155,7 +155,7 @@ def _list_user(folder: Path, name: str, listing: FolderListing) -> bool:
             found = list(islice(entries, USER_ENTRIES_MAX + 1))
             if len(found) > USER_ENTRIES_MAX:
                 listing.closed[name] = (
-                    f"{folder / name} holds more than {USER_ENTRIES_MAX} entries: not read"
+                    f"{folder / name} is not read: it holds more than {USER_ENTRIES_MAX} entries"
                 )
                 return False
             for entry in found:
@@ -204,7 +204,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 def _check_kind(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
-        raise ValueError(f"is {kind}: a job file is a regular file in the folder itself")
+        raise ValueError(f"is {kind}: put the job file itself into the folder")
 
 
 def _check_owner(status: os.stat_result, folder: os.stat_result) -> None:

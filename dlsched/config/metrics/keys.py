@@ -46,8 +46,8 @@ def _file_path(value: object) -> str:
         or len(written) > PATH_CHARACTERS
         or not written.isprintable()
     ):
-        most = f"an absolute path without '..', at most {PATH_CHARACTERS} printable characters"
-        raise ValueError(f"{shown(written)}: {most}")
+        wanted = f"an absolute path without '..', of at most {PATH_CHARACTERS} printable characters"
+        raise ValueError(f"{shown(written)} is not {wanted}")
     return str(path)
 
 
@@ -55,30 +55,30 @@ def _port(value: object) -> int:
     digits = as_text(value)
     # 020 is 16 to some readers of YAML.
     if not re.fullmatch(r"[1-9][0-9]{0,4}", digits) or int(digits) > 65535:
-        raise ValueError(f"{shown(digits)}: a port, 1 to 65535")
+        raise ValueError(f"{shown(digits)} is not a port, 1 to 65535")
     return int(digits)
 
 
 def _http_path(value: object) -> str:
     written = as_text(value)
     if len(written) > PATH_CHARACTERS or not _HTTP_PATH.fullmatch(written):
-        wanted = f"a path such as /metrics, at most {PATH_CHARACTERS} characters"
-        raise ValueError(f"{shown(written)}: {wanted}")
+        wanted = f"a path such as /metrics, of at most {PATH_CHARACTERS} characters"
+        raise ValueError(f"{shown(written)} is not {wanted}")
     return written
 
 
 def _name(value: object) -> str:
     written = as_text(value)
     if len(written) > NAME_CHARACTERS or not re.fullmatch(_METRIC, written):
-        wanted = f"a Prometheus metric's name, at most {NAME_CHARACTERS} characters"
-        raise ValueError(f"{shown(written)}: {wanted}")
+        wanted = f"a Prometheus metric's name, of at most {NAME_CHARACTERS} characters"
+        raise ValueError(f"{shown(written)} is not {wanted}")
     return written
 
 
 def _filter(value: object) -> str:
     written = as_text(value)
     if not written:
-        raise ValueError("is empty: give an expression for the whole value, ! before it excludes")
+        raise ValueError("is empty: give a regular expression for the label's whole value")
     compiled(written.removeprefix("!"))
     return written
 
@@ -92,7 +92,7 @@ def _pattern(value: object) -> str:
 def _when(value: object) -> str:
     written = as_text(value)
     if not _WHEN.fullmatch(written):
-        raise ValueError(f"{shown(written)} is not a comparison of two groups such as at == of")
+        raise ValueError(f"{shown(written)} is not a comparison of two groups, such as at == of")
     return written
 
 
@@ -100,7 +100,7 @@ def _via(value: object) -> str | bool:
     if value is True:
         return True
     if value is False:
-        raise ValueError("false: leave it out, or name the proxy's container")
+        raise ValueError("is false: leave the key out, or name the proxy's container")
     written = as_text(value)
     if not re.fullmatch(_CONTAINER, written):
         raise ValueError(f"{shown(written)} is not a container's name")
@@ -132,9 +132,9 @@ class MetricKeys(Keys):
         Annotated[tuple[MetricName, ...], Field(max_length=CANDIDATES_MAX), _ONE_OR_MORE] | None
     ) = Field(
         None,
-        description="The metric to read, or several: the first one that the page has. Pages that a "
-        "preset reads need none. A quantile is as exact as the histogram's buckets: have some "
-        "around the target.",
+        description="Name of the metric to read, or several: the first one that the page has. "
+        "No name is needed for a page that a preset reads. A quantile is as exact as the "
+        "histogram's buckets: have some around the target.",
     )
     kind: (
         Annotated[
@@ -144,28 +144,29 @@ class MetricKeys(Keys):
         | None
     ) = Field(
         None,
-        description="histogram, summary, ratio (the counter total over the counter count) or log "
-        "(default: by the other keys).",
+        description="Kind of the metric: histogram, summary, ratio (the counter `total` over the "
+        "counter `count`) or log (default: by the other keys).",
     )
     total: MetricName | None = Field(
-        None, description="Counter that sums up all latencies, for a ratio."
+        None, description="Counter of the sum of all latencies, if `kind` is ratio."
     )
-    count: MetricName | None = Field(None, description="Counter of requests, for a ratio.")
+    count: MetricName | None = Field(
+        None, description="Counter of the requests, if `kind` is ratio."
+    )
     beside: MetricName | None = Field(
         None,
-        description="Another metric by which a page is recognised, for a preset whose metric's "
-        "name other "
-        "programs use, too.",
+        description="Another metric that the page must have, for a preset whose metric's name "
+        "other programs use, too.",
     )
     errors: MetricName | None = Field(
         None,
-        description="The counter of requests that failed; of one with a label of failed, only the "
-        "series that match count.",
+        description="Counter of requests that failed. If it has a label that `failed` names, only "
+        "the series that match are counted.",
     )
     errors_timed: Annotated[bool, flag()] | None = Field(
         None,
-        description="Whether the latency metric has the requests that errors counts, too: as many "
-        "of the quickest are left out (default false).",
+        description="Whether the latency metric includes the failed requests that `errors` counts "
+        "(default false). If so, as many of the quickest requests are left out.",
     )
     unit: Annotated[Literal["s", "ms", "us"], choice(*UNITS_S)] | None = Field(
         None,
@@ -175,20 +176,20 @@ class MetricKeys(Keys):
     where: dict[_LabelName, _Filter] | None = Field(
         None,
         max_length=FILTERS_MAX,
-        description="Which series count: RE2 expressions for the whole value of a label; with ! "
-        "before it, those that match are left out.",
+        description="Series that are read: by label, an RE2 expression for its whole value. After "
+        "a leading !, the series that match are left out.",
     )
     per: _LabelName | None = Field(
         None,
-        description="The label that separates models: several of them are refused until where "
-        "chooses one.",
+        description="Label that names the model. A page with several models is refused until "
+        "`where` chooses one.",
     )
     failed: dict[_LabelName, _Filter] | None = Field(
         None,
         max_length=FILTERS_MAX,
-        description="Which requests failed: RE2 expressions for the whole value of a label, or of "
-        "a group of the pattern, one of which is enough; with ! before it, all other values "
-        "(default: status 5xx, 408, 429 or 499 in a label such as code or status).",
+        description="Which requests failed: by label, or group of the pattern, an RE2 expression "
+        "for its whole value, or after a leading ! for all other values. One that matches is "
+        "enough (default: status 5xx, 408, 429 or 499 in a label such as code or status).",
     )
 
 
@@ -196,62 +197,65 @@ class MetricsKeys(MetricKeys):
     """Where a job's progress is read from; one word is a preset's name."""
 
     base: Annotated[str, text(PRESET, "a preset's name (`dlsched presets` lists them)")] | None = (
-        Field(None, description="The preset whose fields the other keys complete or replace.")
+        Field(
+            None, description="Name of the preset whose fields the other keys complete or replace."
+        )
     )
     image: Annotated[tuple[_Glob, ...], Field(max_length=CANDIDATES_MAX), _BY_COMMA] | None = Field(
         None, description="Images for which `dlsched probe` proposes the preset, such as acme/asr*."
     )
     path: Annotated[str, Reader(_file_path, {"type": "string", "pattern": "^/"})] | None = Field(
-        None, description="A file in the container in the format of the sidecar protocol."
+        None,
+        description="File in the container into which the job writes reports (sidecar protocol).",
     )
     port: Annotated[tuple[_Port, ...], Field(max_length=CANDIDATES_MAX), _ONE_OR_MORE] | None = (
         Field(
             None,
-            description="A Prometheus endpoint on the container's own address: its port, or "
-            "several to try in turn.",
+            description="Port of a Prometheus endpoint on the container's own address, or several "
+            "ports to try in turn.",
         )
     )
     http_path: Annotated[str, Reader(_http_path, {"type": "string", "pattern": "^/"})] | None = (
-        Field(None, description="Path of the endpoint (default /metrics).")
+        Field(None, description="Path of the Prometheus endpoint (default /metrics).")
     )
     via: Annotated[str | bool, Reader(_via, {"type": ["string", "boolean"]})] | None = Field(
         None,
-        description="Container of a proxy before the job; the proxy's endpoint is read, not the "
-        "job's.",
+        description="Container of a proxy before the job. The proxy's Prometheus endpoint is read "
+        "in place of the job's.",
     )
     first_of: (
         Annotated[tuple[MetricKeys, ...], Field(min_length=1, max_length=CANDIDATES_MAX)] | None
-    ) = Field(None, description="Alternatives; the first one that the page has is read.")
+    ) = Field(None, description="Alternative metrics; the first one that the page has is read.")
     pattern: Annotated[str, Reader(_pattern, {"type": "string", "maxLength": 256})] | None = Field(
         None,
         description="An RE2 expression for the lines that the container prints. Its named groups: "
         "latency_s, latency_ms, latency_us, step, or any metric's name.",
     )
     metric: Annotated[str, text(_GROUP, "a group of the pattern")] | None = Field(
-        None, description="The pattern's group that stands for the target's metric."
+        None, description="Group of the pattern whose number is the target's metric."
     )
     step: Annotated[Literal["carried", "follows", "evaluations"], choice(*_STEPS)] | None = Field(
         None,
-        description="carried: the last step printed belongs to the next metric; evaluations: "
-        "each metric is one step (default: both stand on one line).",
+        description="Step of a metric's value. carried: the last step that was printed before it; "
+        "evaluations: each value counts as one step (default: the step on the same line).",
     )
     when: Annotated[str, Reader(_when, {"type": "string"})] | None = Field(
-        None, description="Two groups of the pattern, equal in lines that count, such as at == of."
+        None,
+        description="Two groups of the pattern, such as at == of. A line counts if they are equal.",
     )
     answers: Annotated[bool, flag()] | None = Field(
         None,
-        description="Whether the metric has the times of whole HTTP answers (default false). Then "
-        "times "
-        "measured at the sockets are used where the metric contradicts them, or its buckets "
-        "are too coarse for the target.",
+        description="Whether the metric has the times of whole HTTP answers (default false). If "
+        "so, times measured at the sockets are used instead where the metric contradicts them, "
+        "or its buckets are too coarse for the target.",
     )
     needs: _Advice | None = Field(
         None,
-        description="Options with which the program must be started; shown when it does not "
-        "answer.",
+        description="Options with which the program must be started. They are shown when its "
+        "endpoint does not answer.",
     )
     hint: _Advice | None = Field(
-        None, description="Remedy that is shown when the series are refused."
+        None, description="Remedy that is shown when the endpoint's series are refused."
     )
 
 

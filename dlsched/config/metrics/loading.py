@@ -51,7 +51,7 @@ def load_presets(folder: Path) -> Presets:
     except OSError as error:
         raise _unreadable(folder, error.strerror or "cannot be read") from error
     if len(found) > FILES_MAX:
-        raise _unreadable(folder, f"has {len(found)} files, at most {FILES_MAX}")
+        raise _unreadable(folder, f"has {len(found)} preset files, must have at most {FILES_MAX}")
     return joined(package_presets(), [parse_presets(_content(one), str(one)) for one in found])
 
 

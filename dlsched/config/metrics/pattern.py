@@ -22,7 +22,9 @@ def compiled(text: str) -> Any:
     """The RE2 expression for bytes, each of which is one character, since a log may have any
     encoding. Raises ValueError, in one line, for an invalid one."""
     if len(text) > PATTERN_CHARACTERS:
-        raise ValueError(f"{len(text)} characters, at most {PATTERN_CHARACTERS}")
+        raise ValueError(
+            f"the pattern has {len(text)} characters, must have at most {PATTERN_CHARACTERS}"
+        )
     options = re2.Options()
     options.max_mem = _PROGRAM_BYTES
     options.log_errors = False
@@ -34,10 +36,10 @@ def compiled(text: str) -> Any:
         # The message quotes the pattern.
         reason = ascii(why.decode("latin-1") if isinstance(why, bytes) else str(why))[1:-1]
         reason = reason[:_REASON_CHARACTERS]
-        raise ValueError(f"{shown(text)}: not a regular expression of RE2: {reason}") from None
+        raise ValueError(f"{shown(text)} is not a regular expression of RE2: {reason}") from None
     if expression.programsize > PROGRAM_STEPS:
         size = expression.programsize
-        raise ValueError(f"{shown(text)}: compiles to {size} steps, at most {PROGRAM_STEPS}")
+        raise ValueError(f"{shown(text)} compiles to {size} steps, must be at most {PROGRAM_STEPS}")
     return expression
 
 
@@ -59,11 +61,11 @@ def pattern_of(text: str) -> tuple[Any, dict[str, int]]:
     groups = {name.decode("latin-1"): int(index) for name, index in found}
     if not 0 < len(groups) <= METRICS_PER_LINE:
         wanted = f"1 to {METRICS_PER_LINE} named groups such as (?P<latency_ms>[0-9.]+)"
-        raise ValueError(f"{shown(text)}: {wanted} are wanted")
+        raise ValueError(f"{shown(text)} must have {wanted}")
     for name in groups:
         unfit = name in RESERVED and name not in (STEP, *LATENCIES_S)
         # RE2 accepts letters of any script in names, and here each byte is a letter.
         unfit = unfit or not (name.isascii() and name.isidentifier())
         if unfit or len(name) > NAME_CHARACTERS:
-            raise ValueError(f"{shown(text)}: group {shown(name)}: not a name of a metric")
+            raise ValueError(f"{shown(text)}: the group {shown(name)} has no name of a metric")
     return expression, groups

@@ -114,7 +114,9 @@ def check_target(sources: Sequence[ProgressSource], target: Target | None) -> No
         ]
         if all(ratios):
             what = f"{render_quantile(target.quantile)} cannot be read"
-            raise Contradiction("", f"{what}: a ratio of two counters has only the mean")
+            raise Contradiction(
+                "", f"{what}: a ratio of two counters has only the mean, so set quantile: mean"
+            )
     only = sources[0] if len(sources) == 1 else None
     if target is None or not isinstance(only, LogPattern):
         return
@@ -183,11 +185,11 @@ def _sources(given: Mapping[str, Any]) -> Iterator[ProgressSource]:
 def _check(given: Mapping[str, Any]) -> None:
     kind = given.get("kind")
     if kind == "log" and "pattern" not in given:
-        raise Contradiction("kind", "log needs a pattern")
+        raise Contradiction("kind", "the kind log needs a `pattern`")
     for needed, keys in _NEEDED.items():
         for key in keys:
             if key in given and needed not in given:
-                raise Contradiction(key, f"has no effect without {needed}")
+                raise Contradiction(key, f"has no effect without the key `{needed}`")
     if not {"path", "port", "pattern"} & given.keys():
         raise Contradiction("", "needs port, path, pattern, or a preset's name")
     if "pattern" in given:
@@ -199,13 +201,16 @@ def _check(given: Mapping[str, Any]) -> None:
         when = groups_of(given["when"]) if "when" in given else None
         for name in given.get("failed", ()):
             if name not in groups or name in LATENCIES_S or name == STEP:
-                raise Contradiction("failed", f"{shown(name)}: the pattern has no such group")
+                raise Contradiction("failed", f"the pattern has no group {shown(name)}")
         groups = {name: one for name, one in groups.items() if name not in given.get("failed", ())}
         if not groups:
-            raise Contradiction("pattern", "the pattern has no group besides those of `failed`")
+            raise Contradiction(
+                "pattern",
+                "the pattern has no group beside those of `failed`: name a latency or a metric",
+            )
         _check_groups(groups, given.get("step"), when)
     if given.get("via") is True:
-        raise Contradiction("via", "true: give the name of the proxy's container")
+        raise Contradiction("via", "is true: name the proxy's container")
 
 
 def _check_groups(groups: Iterable[str], step: str | None, when: tuple[str, str] | None) -> None:
@@ -213,13 +218,16 @@ def _check_groups(groups: Iterable[str], step: str | None, when: tuple[str, str]
     metrics = metrics_of(groups)
     for name in when or ():
         if name not in metrics:
-            raise Contradiction("when", f"{shown(name)}: the pattern has no such group")
+            raise Contradiction("when", f"the pattern has no group {shown(name)}")
     if when is not None and metrics <= set(when):
-        raise Contradiction("when", "the pattern has no metric besides these groups")
+        raise Contradiction("when", "the pattern has no group of a metric beside these two")
     if step in ("carried", "follows") and STEP not in groups:
-        raise Contradiction("step", f"{step}: the pattern has no group named step")
+        raise Contradiction("step", f"{step} needs a group named step in the pattern")
     if step == "evaluations" and STEP in groups:
-        raise Contradiction("step", "evaluations: the pattern has a group named step")
+        raise Contradiction(
+            "step",
+            "evaluations is of no use, as the pattern has a group named step: leave the key out",
+        )
 
 
 def _metrics(given: Mapping[str, Any]) -> Iterator[Metric]:
@@ -247,7 +255,7 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[Metric]:
         (missing,) = _RATIO - pair
         raise Contradiction(place or min(pair), f"needs {missing} too: a ratio has total and count")
     if kind == "ratio" and not pair:
-        raise Contradiction(place or "kind", "ratio needs total and count")
+        raise Contradiction(place or "kind", "the kind ratio needs `total` and `count`")
     if pair and kind not in (None, "ratio"):
         raise Contradiction(
             place or "kind", f"{kind} is given beside total and count, which are a ratio"

@@ -28,7 +28,7 @@ def moving(
             continue
         why = _refusal(snapshot, job, gpus, options, begun)
         if why is None and leaving:
-            why = f"{leaving[0]} is being moved"
+            why = f"{leaving[0]} is being moved, and only one job moves at a time"
         if why is None:
             move = Wanted(name, gpus, decision.why.get(name, "decided by the policy"))
             leaving = [name]
@@ -46,7 +46,7 @@ def _refusal(
 ) -> str | None:
     spec = job.spec
     if not job.runs or job.operation is not None:
-        return job.reason or f"it is {job.state}"
+        return job.reason or f"the job is {job.state}"
     if job.adopted:
         return "the container is adopted, so dlsched may not stop it"
     if not options.move:
@@ -54,7 +54,8 @@ def _refusal(
     if (why := unmovable(spec)) is not None:
         return why
     if len(set(gpus)) != len(gpus) or len(gpus) != spec.container.gpus:
-        return f"the job needs {spec.container.gpus} GPUs, decided were {', '.join(gpus) or 'none'}"
+        chosen = ", ".join(gpus) or "none"
+        return f"the job needs {spec.container.gpus} GPUs, the policy chose {chosen}"
     holding = [one for one in snapshot.jobs if one.state.holds]
     held = [Holder(one.spec, (*one.gpus, *one.gpus_kept)) for one in holding]
     left = rooms(snapshot.node, [*held, *begun], options)

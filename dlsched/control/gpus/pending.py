@@ -229,7 +229,7 @@ def _gpu_problems(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
     }
     there = {gpu.uuid for gpu in node.gpus}
     held = {uuid for one in members if one.fact is not None for uuid in one.fact.gpus}
-    return bad | {uuid: f"the job's {uuid} is no longer there" for uuid in held - there}
+    return bad | {uuid: f"its GPU {uuid} is gone" for uuid in held - there}
 
 
 def _problem_of(one: Member, bad: Mapping[str, str]) -> str | None:

@@ -229,7 +229,7 @@ def _closed(gpu: GpuView, options: PlacementOptions) -> str | None:
     if fact.trouble is not None:
         return fact.trouble
     if fact.compute_mode is ComputeMode.PROHIBITED:
-        return "the GPU's compute mode is prohibited"
+        return "the GPU's compute mode is prohibited, so no program may use it"
     if others and (options.foreign == "avoid" or exclusive):
         return f"used by {_foreign(gpu)}"
     if gpu.kept_for:

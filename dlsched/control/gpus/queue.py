@@ -101,9 +101,8 @@ class GpuQueue:
         elif len(mine) >= container.gpus:
             asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
         has = kinds_text((fact.model, fact.memory_bytes) for fact in there)
-        return f"can never start: asks for {asks}, the node has " + (
-            f"{len(there)}: {has}" if there else "none for jobs"
-        )
+        has = f"{len(there)}: {has}" if there else "no GPUs for jobs"
+        return f"can never start: the job asks for {asks}, the node has {has}"
 
     def admit(self, spec: JobSpec) -> Turn:
         """Its GPUs, or why it waits. Jobs behind it cannot use what it gets or reserves."""
@@ -120,11 +119,11 @@ class GpuQueue:
         if self._gpu_problem is not None and all(
             one.gpu.fact.trouble for one in self.left.values()
         ):
-            return Turn(f"waits for GPUs, which cannot be observed: {self._gpu_problem}")
+            return Turn(f"the job waits for GPUs, which cannot be observed: {self._gpu_problem}")
         if self._gpu_problem is not None:
             reason = f"{reason}; not all GPUs can be observed: {self._gpu_problem}"
         if self._waiting > _ESTIMATED:
-            return Turn(f"{reason}; too far back in the queue for an estimate")
+            return Turn(f"{reason}; the job is too far back in the queue to say when it starts")
         frees = {
             uuid: self._frees(spec, room)
             for uuid, room in self.left.items()
@@ -218,10 +217,12 @@ def _ask(spec: JobSpec) -> _Ask:
 def _when(in_s: float | None, why: str, said: str) -> str:
     """The estimate as text: rounded up, and only as exact as it can be."""
     if in_s is None:
-        return "the job's start is unknown" + ("" if why in said else f": {why}")
+        return "when the job starts is unknown" + ("" if why in said else f": {why}")
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
     rounded_s = step_s * max(1, math.ceil(in_s / step_s))
-    return f"not before about {render_seconds(rounded_s)}" + (f": {why}" if why else "")
+    return f"the job starts in about {render_seconds(rounded_s)} at the earliest" + (
+        f": {why}" if why else ""
+    )
 
 
 def _suits(spec: JobSpec, fact: GpuFact) -> bool:

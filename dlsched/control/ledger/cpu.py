@@ -78,5 +78,7 @@ def capacity_alarms(node: NodeFact | None) -> tuple[Alarm, ...]:
         )
     if node.parts:
         parts = (f"{quota} bounds the jobs {some_of(names)} alone" for names, quota in node.parts)
-        texts[AlarmKey.CAPACITY_UNEVEN] = f"capacity is not the same for all: {'; '.join(parts)}"
+        texts[AlarmKey.CAPACITY_UNEVEN] = (
+            f"capacity is not the same for all jobs: {'; '.join(parts)}"
+        )
     return tuple(Alarm("node", key, text) for key, text in texts.items())

@@ -272,7 +272,9 @@ class Ledger:
                 statuses[name] = Lifecycle(JobState.WAITING, verdict.reason)
                 continue
             if not observed.engine_ok:
-                statuses[name] = Lifecycle(status.state, "waits for the engine")
+                statuses[name] = Lifecycle(
+                    status.state, "the job waits until the Docker Engine answers"
+                )
                 continue
             if record.refusal is not None and status.reason is None:
                 statuses[name] = Lifecycle(status.state, record.refusal)

@@ -73,11 +73,9 @@ def status_of(
     if fact is None:
         return _absent(spec, begun)
     if fact.container_digest != spec.container_digest:
-        return _leaving(fact, "the container is created again: the job file's keys for it changed")
+        return _leaving(fact, "the container is replaced, as the job file's keys for it changed")
     if ended is not None and fact.state is ContainerState.EXITED:
-        return _leaving(
-            fact, "the container is created again: it ended, and the job is to run again"
-        )
+        return _leaving(fact, "the container is replaced: it ended, and the job is to run again")
     return _present(spec, fact, begun)
 
 

@@ -87,15 +87,15 @@ def capacity(
         return Finding("capacity", "fail", line, "lower reserve.cpus")
     if capacity_cores is not None and capacity_cores > there:
         remedy = "set capacity to threads, cores, or at most the number of threads"
-        return Finding("capacity", "warn", f"{line}; the setting capacity is more", remedy)
+        line += f"; the setting capacity says {capacity_cores:g} cores, more than there are threads"
+        return Finding("capacity", "warn", line, remedy)
     if around.outside_s:
         so_far = f"the host was throttled from outside for {around.outside_s:.1f} s since boot"
-        line = f"capacity unknown: {so_far}; {line}"
         remedy = (
             "dlsched cannot see the CPU quota, which is outside this host: ask the host's provider "
             "for it, then set capacity"
         )
-        return Finding("capacity", "warn", line, remedy)
+        return Finding("capacity", "warn", f"capacity unknown: {so_far}; {line}", remedy)
     if around.parts:
         (names, quota), *_ = around.parts
         line += f"; the {quota} applies to {', '.join(names)} alone; the capacity ignores it"

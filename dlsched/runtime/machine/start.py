@@ -18,6 +18,8 @@ KEPT = 1000
 this number the oldest ended attempts are dropped."""
 
 
+_OLDER = "the job's last start, by an older version of its file, is still under way"
+
 Stage = Literal["starting", "pulling", "pulled", "started", "failed"]
 """`pulled`: it needs another start, as limits may be outdated after a long pull."""
 
@@ -50,8 +52,7 @@ def begin(before: Attempt | None, action: Start) -> Attempt | Outcome:
         if same:
             return Outcome(action, "begun", f"{before.stage} already")
         if before.stage != "pulling":
-            why = "operation under way: starting an older version of the job"
-            return Outcome(action, "failed", why)
+            return Outcome(action, "failed", _OLDER)
     # An earlier attempt pulled the image for the same spec.
     pulled = same and before is not None and before.stage == "pulled"
     policy = "missing" if pulled else action.spec.container.pull_policy

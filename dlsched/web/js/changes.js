@@ -2,7 +2,7 @@
 
 import { $, el, setData, setText } from "./dom.js";
 import { describe } from "./marks.js";
-import { clock } from "./words.js";
+import { clock, plural } from "./words.js";
 
 const SHOWN_MAX = 60;
 const JUDGED_S = 41; // the daemon compares what is measured until 40 s after a change
@@ -28,7 +28,7 @@ export class Changes {
     const { store } = this.app;
     const own = selected ? changes.filter((one) => one.job === selected) : changes;
     const last = own.slice(-SHOWN_MAX).reverse();
-    setText($("changes-of"), `${selected ? `of ${selected}, ` : ""}${own.length} in the time shown`);
+    setText($("changes-of"), `${selected ? `of ${selected}, ` : ""}${plural(own.length, "change")} in the time shown`);
     const key = JSON.stringify(last.map((one) => [one.cycle, one.job, one.x, store.effectOf(one)?.text]));
     setData(document.body, "changes", own.length);
     if (key === this.shown) return;

@@ -74,9 +74,9 @@ export class Hosts {
       observedS === null ? "" : `${seconds(Math.round(observedS))} old`,
     ].filter(Boolean).join(", "));
     this.#trouble([
-      old ? `This is ${writtenS === null ? "of an unknown time" : `${seconds(writtenS)} old`}: the controller on this host has ended, or hangs.` : "",
+      old ? `This view of the cluster is ${writtenS === null ? "of an unknown time" : `${seconds(writtenS)} old`}: the controller on this host has ended, or hangs.` : "",
       !cluster.leader ? "It is not known which manager leads." : "",
-      cluster.leader && !leads ? `Manager ${cluster.leader} leads, and knows more; this is ${cluster.manager}.` : "",
+      cluster.leader && !leads ? `Manager ${cluster.leader} leads, and shows more than this one, ${cluster.manager}.` : "",
     ].filter(Boolean).join(" "));
     fill("nodes", cluster.nodes, (node) => nodeRow(node, names));
     fill("cluster-jobs", ranked(cluster.jobs), (job) => jobRow(job, names));

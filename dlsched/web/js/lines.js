@@ -94,7 +94,7 @@ export function limitLines(app, series) {
   const rest = names.length > shown.length ? names.filter((name) => !shown.includes(name)) : [];
   const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
   const shadow = series.node.shadow.some((one) => one !== null) ? `shadow ${series.shadow ?? "policy"}` : "";
-  setText($("limits-note"), `line: capacity, dashed: used${shadow && ", long dashes: shadow"}${names.some(free) ? "; *: no limit, its use" : ""}`);
+  setText($("limits-note"), `line: capacity, dashed: CPU used${shadow && ", long dashes: shadow"}${names.some(free) ? "; *: a job without a limit, whose use is drawn" : ""}`);
 
   const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), values: held(series, [name]) }));
   if (rest.length) layers.push({ name: `${rest.length} others`, colour: colour("--others"), values: held(series, rest) });

@@ -33,7 +33,7 @@ class App {
     this.notices = new Notices(this);
     this.history = new History(this);
     this.hosts = new Hosts(this);
-    this.ratio = new Chart(this, $("ratio-chart"), $("ratio-legend"), "Latency of target");
+    this.ratio = new Chart(this, $("ratio-chart"), $("ratio-legend"), "Latency relative to its target");
     this.limits = new Chart(this, $("limits-chart"), $("limits-legend"), "CPU limits in cores");
     this.feed = new Feed(this.store, (kind) => { if (kind === "status") this.#schedule(); });
     const dark = matchMedia("(prefers-color-scheme: dark)");

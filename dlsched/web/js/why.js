@@ -66,7 +66,7 @@ export class Why {
       line("diverged", job.diverged, "failed");
       line("failing", job.failing, "failed");
       line(job.uncertain, job.failing ? null : job.blind ?? job.idle, job.blind ? "failed" : "");
-    } else line("state", "gone: only its history is left");
+    } else line("state", "the job is gone: only its history is left");
     line("last cycle", now.why);
     line("guard", now.guard, "guard");
     for (const outcome of now.outcomes) {

@@ -71,7 +71,7 @@ def test_before_the_first_cycle_is_one_line_and_3(
     daemon.report = None
     result = program(*words.split())
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == "error: the first cycle is not done yet\n"
+    assert result.stderr == "error: the daemon's first control cycle has not ended yet\n"
 
 
 def test_colour_comes_with_a_word_and_goes_with_no_color(

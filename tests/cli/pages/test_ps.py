@@ -176,7 +176,7 @@ def unheard() -> CycleReport:
     return replace(
         report,
         snapshot=replace(report.snapshot, jobs=jobs),
-        guarded={"idle-by-silence": "idle: an even share by weight instead"},
+        guarded={"idle-by-silence": "idle: so the job gets an even share by weight"},
         outlooks={"idle": (Forecast(ForecastKind.UNKNOWN, "latency", why="too few requests yet"),)},
     )
 

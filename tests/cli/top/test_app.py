@@ -166,12 +166,12 @@ async def test_logs_of_others_are_refused_in_one_line(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise Refused(403, "the output of typo is not for status.sock")
+        raise Refused(403, "status.sock is not open for the output of typo")
 
     monkeypatch.setattr(Daemon, "logs", refuse)
     async with play(EXAMPLE) as top:
         await top.press("l")
-        await top.shows("the output of typo is not for status.sock")
+        await top.shows("status.sock is not open for the output of typo")
 
 
 @pytest.mark.long

@@ -120,7 +120,7 @@ EDITS: list[tuple[str, object, str]] = [
     ("job", "bert", "its labels name another config"),
     ("dlsched.value", "{", "label dlsched.value: Invalid JSON"),
     ("dlsched.value", None, "label dlsched.value: Invalid JSON"),
-    ("dlsched.v", "1", "label dlsched.v is '1', must be '2'"),
+    ("dlsched.v", "1", "label dlsched.v is '1', must be '2': another version"),
     ("dlsched.v", None, "label dlsched.v is '', must be '2'"),
     ("dlsched.instance", "lab2", "label dlsched.instance is 'lab2', must be 'lab'"),
 ]

@@ -56,7 +56,8 @@ def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox:
 
 def test_a_container_of_another_folder_is_left_alone(inbox: Scripted):
     assert (
-        spared(inbox, source="/elsewhere/a.yaml") == "its job file was in /elsewhere, not in /jobs"
+        spared(inbox, source="/elsewhere/a.yaml")
+        == "its job file was in /elsewhere, but the watch folder is /jobs"
     )
 
 
@@ -136,7 +137,7 @@ def test_what_is_wrong_with_one_users_files_concerns_no_other(
 def test_a_container_from_deeper_than_a_users_folder_is_not_from_here(inbox: Scripted):
     assert (
         spared(inbox, source="/jobs/alice/deep/a.yaml")
-        == "its job file was in /jobs/alice/deep, not in /jobs"
+        == "its job file was in /jobs/alice/deep, but the watch folder is /jobs"
     )
 
 
@@ -176,6 +177,6 @@ def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
     seen = wish.scan(0.0)
     assert texts(seen.alarms) == (
         "/jobs/bob cannot be listed",
-        "the owners of job names cannot be recorded: [Errno 28] No space left on device",
+        "which file owns a job's name cannot be recorded: [Errno 28] No space left on device",
     )
     assert set(seen.claimed) == {"job-a"}

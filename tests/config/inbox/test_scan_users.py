@@ -147,11 +147,11 @@ def _sparse(house: House) -> None:
     (lambda house: house.write("alice/x.yaml", "job-x").chmod(0o666),
      "may be written by everybody: `chmod o-w` the file"),
     (lambda house: (house.folder / "alice/x.yaml").symlink_to("/etc/shadow"),
-     "is a symbolic link: a job file is a regular file in the folder itself"),
+     "is a symbolic link: put the job file itself into the folder"),
     (lambda house: os.mkfifo(house.folder / "alice/x.yaml"),
-     "is not a regular file: a job file is a regular file in the folder itself"),
+     "is not a regular file: put the job file itself into the folder"),
     (lambda house: os.mknod(house.folder / "alice/x.yaml", 0o20666, os.makedev(1, 5)),
-     "is not a regular file: a job file is a regular file in the folder itself"),
+     "is not a regular file: put the job file itself into the folder"),
     (_sparse, "has more than 256 KiB"),
 ])  # fmt: skip
 def test_a_hostile_file_is_refused_and_blocks_nobody(
@@ -177,15 +177,13 @@ def test_a_hostile_file_is_refused_and_blocks_nobody(
     )),
     (os.mkfifo, "secret.env", "is not a regular file"),
     (lambda _: None, "/etc/shadow", (
-        "is not in the folder of the job file, as a user's files must "
-        "be"
+        "must be in the folder of the job file, as it is a user's file"
     )),
     (lambda _: None, "../bob/b.env", (
-        "is not in the folder of the job file, as a user's files must "
-        "be"
+        "must be in the folder of the job file, as it is a user's file"
     )),
-    (lambda _: None, "..", "is not in the folder of the job file, as a user's files must be"),
-    (lambda _: None, "absent.env", "is not there"),
+    (lambda _: None, "..", "must be in the folder of the job file, as it is a user's file"),
+    (lambda _: None, "absent.env", "does not exist"),
 ])  # fmt: skip
 def test_the_agent_reads_no_other_file_for_a_user(
     house: House, make: Callable[[Path], None], name: str, said: str
@@ -249,7 +247,7 @@ def test_a_wrong_file_of_a_user_tells_a_few_problems(house: House) -> None:
     house.write("alice/a.yaml", "job-a", more)
     problems = house.settle().rejected[0].problems
     assert len(problems) == 6
-    assert problems[-1] == "alice/a.yaml: and 35 more: see `dlsched check`"
+    assert problems[-1] == "alice/a.yaml: 35 more problems: see `dlsched check`"
 
 
 # ---------------------------------------------------------------------------- hostile folders
@@ -261,7 +259,7 @@ def _full(house: House) -> None:
 
 
 @pytest.mark.parametrize(("close", "said"), [
-    (_full, "/alice holds more than 100 entries: not read"),
+    (_full, "/alice is not read: it holds more than 100 entries"),
     (lambda house: (house.folder / "alice").chmod(0o777),
      "/alice may be changed by others than its owner (mode 0777): `chmod 755` the folder"),
 ])  # fmt: skip

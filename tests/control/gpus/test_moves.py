@@ -70,7 +70,7 @@ def test_a_policy_moves_a_job_that_saves_itself_to_where_it_is_not_yet() -> None
             "b",
             "the container is adopted, so dlsched may not stop it",
         ),
-        (job("train", "a", state=JobState.PAUSED), "b", "it is paused"),
+        (job("train", "a", state=JobState.PAUSED), "b", "the job is paused"),
         (
             job(
                 "train",
@@ -81,8 +81,8 @@ def test_a_policy_moves_a_job_that_saves_itself_to_where_it_is_not_yet() -> None
             "b",
             "updating",
         ),
-        (job("train", "a"), "b,c", "the job needs 1 GPUs, decided were b, c"),
-        (job("train", "a"), "", "the job needs 1 GPUs, decided were none"),
+        (job("train", "a"), "b,c", "the job needs 1 GPUs, the policy chose b, c"),
+        (job("train", "a"), "", "the job needs 1 GPUs, the policy chose none"),
         (job("train", "a"), "z", "there is no GPU z"),
         (job("train", "a"), "c", "no room on GPU c: reserved"),
     ],
@@ -122,7 +122,10 @@ def test_two_jobs_share_where_both_fit() -> None:
 
 def test_one_moves_at_a_time_and_what_admission_wants_comes_first() -> None:
     jobs = job("one", "a"), job("two", "b")
-    wanted, notes = Wanted("two", ("c",), "makes room"), {"one": "not moved: two is being moved"}
+    wanted, notes = (
+        Wanted("two", ("c",), "makes room"),
+        {"one": "not moved: two is being moved, and only one job moves at a time"},
+    )
     assert moving(State(snapshot(*jobs), move=wanted), decided(one="c"), OPTIONS) == (wanted, notes)
     moves = replace(jobs[1], state=JobState.MOVING)
     assert moving(State(snapshot(jobs[0], moves)), decided(one="c"), OPTIONS) == (None, notes)

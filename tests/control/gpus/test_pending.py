@@ -121,12 +121,12 @@ def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
     cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
     cycles.runs(learns, "GPU-0")
     assert views(cycles.update())["b"].reason.endswith(
-        "the job's start is unknown: a has not been observed yet"
+        "when the job starts is unknown: a has not been observed yet"
     )
     expected = Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0)
     cycles.ledger.applied((), Answer(forecasts={"a": (expected,)}), cycles.now_s)
     assert views(cycles.update())["b"].reason.endswith(
-        "; not before about 10 min: a is expected to reach accuracy 0.97"
+        "; the job starts in about 10 min at the earliest: a is expected to reach accuracy 0.97"
     )
 
 
@@ -315,9 +315,7 @@ def test_a_gpu_in_trouble_under_a_job_is_told_with_what_becomes_of_the_job(
 def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
     cycles = Cycles(gpus=TWO[:1])
     cycles.runs(saving("runs"), "GPU-1")
-    assert texts(cycles.update().alarms) == (
-        "runs: the job's GPU-1 is no longer there; the job stays on it",
-    )
+    assert texts(cycles.update().alarms) == ("runs: its GPU GPU-1 is gone; the job stays on it",)
     cycles.gpus, cycles.trouble = (), "no driver"
     assert texts(cycles.update().alarms) == ()
 

@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_told_with_the_numbers(spec, holder, reason):
     (GpuView(gpu_fact(0), foreign_processes=5, holders=(PROCESS,) * 5),
      f"GPU 0: used by {', '.join(['process 7 of ada (1 GiB)'] * 3)} and 2 more"),
     (GpuView(gpu_fact(0, compute_mode=ComputeMode.PROHIBITED)),
-     "GPU 0: the GPU's compute mode is prohibited"),
+     "GPU 0: the GPU's compute mode is prohibited, so no program may use it"),
 ])  # fmt: skip
 def test_a_closed_gpu_is_nobodys_and_the_reason_says_why(gpu, why):
     found = placed(HALF, gpu_node(gpu))

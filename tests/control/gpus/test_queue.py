@@ -112,8 +112,8 @@ def test_nothing_is_kept_for_one_that_waits_for_a_gpu_in_trouble():
     found = turns(GpuQueue(node), BIG, SMALL)
     assert found["big"].kept == ()
     assert (
-        found["big"].reason
-        == "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; the job's start is unknown"
+        found["big"].reason == "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; "
+        "when the job starts is unknown"
     )
     assert found["small"].gpus == ("GPU-0",)
 
@@ -124,7 +124,7 @@ def test_nothing_is_kept_for_one_that_waits_for_a_gpu_in_trouble():
 def test_an_estimate_is_rounded_up_and_says_what_it_rests_on(in_s, told):
     queue = GpuQueue(gpu_node(gpu_fact(0)), [held("a", "GPU-0")], outlook=ends(a=in_s))
     turn = queue.admit(gpu_spec("alone"))
-    assert turn.reason.endswith(f"; not before about {told}: a is told")
+    assert turn.reason.endswith(f"; the job starts in about {told} at the earliest: a is told")
     assert turn.wait_s == in_s
 
 
@@ -134,7 +134,7 @@ def test_of_an_interval_the_wait_is_up_to_its_beginning():
     queue = GpuQueue(one, [held("a", "GPU-0")], outlook=lambda _: outlook, now_s=1000.0)
     turn = queue.admit(gpu_spec("alone"))
     assert turn.wait_s == 300.0
-    assert turn.reason.endswith("; not before about 5 min: a is told")
+    assert turn.reason.endswith("; the job starts in about 5 min at the earliest: a is told")
 
 
 def test_the_wait_is_for_the_last_holder_that_has_to_go():
@@ -144,14 +144,16 @@ def test_the_wait_is_for_the_last_holder_that_has_to_go():
     queue = GpuQueue(TWO, holders, outlook=ends(a=600, b=60, c=None))
     assert queue.admit(gpu_spec("alone")).wait_s == 600
     queue = GpuQueue(TWO, holders, outlook=ends(a=600, b=60, c=None))
-    assert queue.admit(BIG).reason.endswith("the job's start is unknown: c is told")
+    assert queue.admit(BIG).reason.endswith("when the job starts is unknown: c is told")
 
 
 def test_far_back_in_the_queue_there_is_no_estimate():
     queue = GpuQueue(TWO, [held("a", "GPU-0"), held("b", "GPU-1")], outlook=ends(a=1, b=2))
     found = turns(queue, *(gpu_spec(f"j{index}") for index in range(17)))
-    assert "not before" in found["j15"].reason
-    assert found["j16"].reason.endswith("; too far back in the queue for an estimate")
+    assert "at the earliest" in found["j15"].reason
+    assert found["j16"].reason.endswith(
+        "; the job is too far back in the queue to say when it starts"
+    )
 
 
 @pytest.mark.parametrize(("spec", "reason"), [
@@ -163,7 +165,7 @@ def test_far_back_in_the_queue_there_is_no_estimate():
 ])  # fmt: skip
 def test_what_no_gpu_could_take_never_starts_and_is_told_what_exists(spec, reason):
     node = gpu_node(gpu_fact(0), gpu_fact(1, 80, model="NVIDIA A100"))
-    assert GpuQueue(node).never(spec) == f"can never start: asks for {reason}"
+    assert GpuQueue(node).never(spec) == f"can never start: the job asks for {reason}"
 
 
 def test_a_gpu_in_trouble_exists_and_a_reserved_one_does_not():
@@ -171,7 +173,7 @@ def test_a_gpu_in_trouble_exists_and_a_reserved_one_does_not():
     assert GpuQueue(lost).never(gpu_spec("a")) is None
     reserved = gpu_node(GpuView(gpu_fact(0), reserved=True))
     assert GpuQueue(reserved).never(gpu_spec("a")) == (
-        "can never start: asks for 1 GPU, the node has none for jobs"
+        "can never start: the job asks for 1 GPU, the node has no GPUs for jobs"
     )
 
 
@@ -180,7 +182,7 @@ def test_where_gpus_cannot_be_seen_nobody_is_told_never():
     blind = type(blind)(1.0, 1.0, 1, gpu_trouble="driver and library differ")
     queue = GpuQueue(blind)
     assert queue.never(gpu_spec("a")) is None
-    waits = "waits for GPUs, which cannot be observed: driver and library differ"
+    waits = "the job waits for GPUs, which cannot be observed: driver and library differ"
     assert queue.admit(gpu_spec("a")).reason == waits
     some = replace(gpu_node(gpu_fact(0)), gpu_trouble="one does not answer")
     queue = GpuQueue(some)

@@ -57,6 +57,6 @@ def test_what_a_capacity_hides_is_an_alarm() -> None:
         "capacity unknown: throttled from outside, by a CPU quota that is not visible here"
     )
     assert uneven == (
-        "capacity is not the same for all: quota of 1 core of /slice bounds the jobs job0, job1, "
-        "job2 and 2 more alone"
+        "capacity is not the same for all jobs: quota of 1 core of /slice bounds the jobs job0, "
+        "job1, job2 and 2 more alone"
     )

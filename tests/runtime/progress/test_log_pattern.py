@@ -112,12 +112,12 @@ def test_what_makes_no_sense_is_a_bad_line(
         (r"(?P<loss>.)\1", "not a regular expression of RE2: invalid escape"),
         (r"(?<=a)(?P<loss>.)", "not a regular expression of RE2: invalid perl operator"),
         ("took ([0-9]+)", "1 to 32 named groups"),
-        ("".join(f"(?P<a{n}>.)" for n in range(24)), "characters, at most 256"),
+        ("".join(f"(?P<a{n}>.)" for n in range(24)), "characters, must have at most 256"),
         ("(?P<loss>x{1000})", "compiles to"),
         ("(?P<loss>((a{100}){100}){100})", "not a regular expression of RE2: "),
-        ("(?P<checkpoint>.)", "group 'checkpoint': not a name of a metric"),
-        ("(?P<t>.)", "group 't': not a name of a metric"),
-        (f"(?P<{'a' * 65}>.)", "not a name of a metric"),
+        ("(?P<checkpoint>.)", "group 'checkpoint' has no name of a metric"),
+        ("(?P<t>.)", "group 't' has no name of a metric"),
+        (f"(?P<{'a' * 65}>.)", "has no name of a metric"),
     ],
 )
 def test_a_pattern_that_is_not_taken(text: str, why: str) -> None:

@@ -221,18 +221,21 @@ def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> No
 @pytest.mark.parametrize(
     ("pattern", "keys", "why"),
     [
-        ("(?P<acc>.)", {STEP: "carried"}, "step: carried: the pattern has no group named step"),
-        ("(?P<acc>.)", {STEP: "follows"}, "step: follows: the pattern has no group named step"),
+        ("(?P<acc>.)", {STEP: "carried"}, "step: carried needs a group named step in the pattern"),
+        ("(?P<acc>.)", {STEP: "follows"}, "step: follows needs a group named step in the pattern"),
         (
             "(?P<acc>.)(?P<step>.)",
             {STEP: "evaluations"},
-            "step: evaluations: the pattern has a group named step",
+            (
+                "step: evaluations is of no use, as the pattern has a group named step: "
+                "leave the key out"
+            ),
         ),
-        ("(?P<acc>.)", {WHEN: "at == of"}, "when: 'at': the pattern has no such group"),
+        ("(?P<acc>.)", {WHEN: "at == of"}, "when: the pattern has no group 'at'"),
         (
             "(?P<at>.)(?P<of>.)",
             {WHEN: "at == of"},
-            "when: the pattern has no metric besides these groups",
+            "when: the pattern has no group of a metric beside these two",
         ),
     ],
 )

@@ -403,10 +403,10 @@ def test_a_target_out_of_reach_and_back_is_recorded_once_each() -> None:
     kinds = [ForecastKind.EXPECTED] * 10 + [ForecastKind.CROWDED] * 100
     kinds += [ForecastKind.IMPOSSIBLE] * 100 + [ForecastKind.MET] * 100
     told = happened(*(foretold(cycle, kind) for cycle, kind in enumerate(kinds, 1)))
-    crowded = "latency: not beside the other jobs, would be met with 0.5 cores from beta"
+    crowded = "latency: cannot be met beside the other jobs, would be met with 0.5 cores from beta"
     assert [(one.cycle, one.job, one.kind, one.reason) for one in told[1:]] == [
         (71, "alpha", "crowded", crowded),
-        (171, "alpha", "impossible", "latency: not on this node, at best 64 ms"),
+        (171, "alpha", "impossible", "latency: cannot be met on this node, at best 64 ms"),
         (271, "alpha", "possible", "latency: met"),
     ]
 

@@ -33,7 +33,7 @@ class SpeConParameters:
     interval_s: float = 10.0
     """Length in seconds of the intervals whose mean evaluations are compared to measure growth."""
     round_s: float = 30.0
-    """Seconds between moves."""
+    """Seconds between two rounds, each of which moves at most one job."""
     idle_weight: float = 0.5
     """What a converged job counts in a node's score, where any other job counts 1."""
     min_gap: float = 1.0

@@ -182,7 +182,7 @@ def _of_job(
                     how = f"no {target.metric} was ever reported"
                 if job.diverged is not None:
                     how = f"the job diverged ({job.diverged})"
-                why = f"{how}: no forecast of {goal}"
+                why = f"{how}, so it is unknown when {goal} is reached"
             found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)

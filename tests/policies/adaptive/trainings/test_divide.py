@@ -343,7 +343,7 @@ def test_a_diverged_training_comes_behind_and_is_promised_nothing() -> None:
     assert "diverged (loss nan at step 385)" in placed.why["near"]
     forecasts = {one.tier: one for one in placed.outlooks["near"]}
     assert forecasts["deliver"].kind is ForecastKind.UNKNOWN
-    assert forecasts["deliver"].why.startswith("the job diverged (loss nan at step 385): ")
+    assert forecasts["deliver"].why.startswith("the job diverged (loss nan at step 385), so")
 
 
 def test_who_was_held_back_and_so_could_tell_nothing_is_not_silent() -> None:

@@ -104,7 +104,7 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
         ),
         (
             {"dlsched.target.quantile": "p95"},
-            "label dlsched.target: needs latency, or metric, deliver and finish",
+            "label dlsched.target: needs `latency`, or `metric`, `deliver` and `finish`",
         ),
         (
             {"dlsched.cpus.min": "3", "dlsched.cpus.max": "1"},
