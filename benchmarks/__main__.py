@@ -77,6 +77,13 @@ BENCHES = {
         "yes",
         "libraries with pools of threads in own jobs: throughput, of that with the best number",
     ),
+    "bottleneck": Bench(
+        "benchmarks.real.bottleneck",
+        "real",
+        "20 min",
+        "yes",
+        "services that are slow for a planted cause, and the cause that dlsched names",
+    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",

@@ -243,6 +243,23 @@ class MemoryStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class BottleneckStatus(Value):
+    """Why a service misses its latency target."""
+
+    cause: str
+    """CPU (waiting for one, or at its limit), threads (that spin), memory, disk, lock, callee
+    (another service), traffic (more than it can answer) or not known."""
+    evidence: str
+    """What was measured."""
+    remedy: str
+    """What to do, and whether more CPU helps."""
+    age_s: float
+    """Since when this cause is named."""
+    text: str
+    """All of it in one line."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class JobStatus(Value):
     """One job. Below REQUESTS_MIN requests `ratio` and both `satisfied` are None."""
 
@@ -281,6 +298,8 @@ class JobStatus(Value):
     """Whether the latency is within 10 % of the target."""
     satisfied_slo: bool | None
     """Whether the latency is not above the target."""
+    bottleneck: BottleneckStatus | None
+    """Why it misses its latency target; None: it does not, or too little is measured yet."""
     tiers: TiersStatus | None
     diverged: str | None
     """Which metric is nan or inf, and since which step, where the training diverged."""

@@ -11,6 +11,7 @@ from dlsched.api.reading import as_json
 from dlsched.api.schema import (
     SCHEMA_VERSION,
     AccuracyTargetStatus,
+    BottleneckStatus,
     BoundStatus,
     CpuStatus,
     EngineStatus,
@@ -170,6 +171,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         failing=fails,
         satisfied_band=False if fails else _in_band(latency_s, ratio),
         satisfied_slo=False if fails else None if found is None else found is Judged.ON_TARGET,
+        bottleneck=_bottleneck(job, now_s),
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
         outlook=tuple(_forecast(one, now_s) for one in outlooks if job.state.holds),
@@ -196,6 +198,14 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         weight=job.spec.weight,
         background=job.spec.background,
     )
+
+
+def _bottleneck(job: JobView, now_s: float) -> BottleneckStatus | None:
+    found = job.bottleneck
+    if found is None:
+        return None
+    age_s = max(now_s - found.since_s, 0.0)
+    return BottleneckStatus.of(found, cause=found.cause.value, age_s=age_s)
 
 
 def _memory(use: MemoryUse) -> MemoryStatus:

@@ -125,6 +125,11 @@ class AlarmKey(StrEnum):
         ),
         "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
     )
+    BOTTLENECK = (
+        "bottleneck",
+        "A service misses its latency target for a cause that more CPU does not mend.",
+        "Follow the text, which names the cause, what was measured, and what to do.",
+    )
     MEMORY_FILLS = (
         "memory-fills",
         (

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Literal
 
 from dlsched.model.alarms import Alarm
+from dlsched.model.bottleneck import WaitFact
 from dlsched.model.spec import JobSpec, Limits, Stop
 
 
@@ -296,6 +297,8 @@ class ContainerFact:
     """Read every few seconds; `memory_bytes` is all of its use now."""
     cpu_wait_ratio: float | None = None
     """Fraction of about the last ten seconds in which its threads waited for a CPU."""
+    waits: WaitFact | None = None
+    """The last sample of what its threads wait for; None: none was asked for."""
     reports: tuple[Report, ...] = ()
     """Sidecar lines received since the previous observation."""
     bad_lines: int = 0
@@ -313,6 +316,8 @@ class ContainerFact:
     """None: its sockets are not to be measured."""
     operation: Operation | None = None
     """The operation that runs on it now; None: none."""
+    name: str = ""
+    """The engine's name of it, by which callers are named."""
 
     @property
     def life(self) -> str:

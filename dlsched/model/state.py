@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
+from dlsched.model.bottleneck import Bottleneck
 from dlsched.model.facts import (
     CheckpointAck,
     GpuAccess,
@@ -295,6 +296,8 @@ class JobView:
     """Part of its requests that may fail while its latency target counts as met."""
     diverged: Diverged | None = None
     """How its training diverged; None: it did not, or its values are finite again."""
+    bottleneck: Bottleneck | None = None
+    """Why it misses its latency target; None: it meets it, or too little is measured yet."""
 
     @property
     def name(self) -> str:

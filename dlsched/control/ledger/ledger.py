@@ -13,6 +13,7 @@ from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.gpus.holders import idle_alarms
 from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.blindness import NEITHER, Condition, condition
+from dlsched.control.ledger.bottleneck import Bottlenecks, bottleneck_alarms
 from dlsched.control.ledger.cpu import capacity_alarms, divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
@@ -62,6 +63,7 @@ class Ledger:
         self._wakes: list[str] = []
         self._capacity_cores: float | None = None
         self._memory_alarms = MemoryAlarms()
+        self._bottlenecks = Bottlenecks()
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
@@ -76,6 +78,9 @@ class Ledger:
         members = self._members(jobs, statuses)
         queued = self._starts(jobs, statuses, node, members)
         views = tuple(self._view(jobs, name, statuses[name]) for name in sorted(statuses))
+        views = self._bottlenecks.named(
+            views, jobs.facts, node, observed.now_s, self._options.window_s
+        )
         return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
@@ -108,6 +113,7 @@ class Ledger:
                 *engine_alarms(observed),
                 *capacity_alarms(observed.node),
                 *divergence_alarms(views),
+                *bottleneck_alarms(views),
                 *self._memory_alarms.of(views, observed),
                 *desired.alarms,
             ),

@@ -141,6 +141,7 @@ class DockerRuntime:
             )
         )
         self.read_from = self._watches.read_from
+        self.examine = self._watches.examine
         self.moves = Moves(
             instance,
             self._machine,

@@ -16,6 +16,7 @@ from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
+from dlsched.runtime.cgroup.waits import SAMPLE_EACH_S, SAMPLE_S, WaitReader
 from dlsched.runtime.docker.reading import Outside, open_sources, wall_s
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
@@ -52,6 +53,8 @@ class Watch:
         """Its cgroup, while it runs."""
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
+        self._waits: WaitReader | None = None
+        """None: it has met its target in this start."""
         self._sources: tuple[Source, ...] = ()
         self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
         """Sources that its job's file names, and its target."""
@@ -124,6 +127,19 @@ class Watch:
         if self.reader is not None:
             self._sources += self._opened(*asked, from_end=from_end)
 
+    def examine(self, now_s: float, every_s: float | None) -> None:
+        """Sample what its threads wait for so often; None: not now."""
+        if every_s is None or self.reader is None:
+            return
+        if self._waits is None:
+            described = self.described
+            self._waits = WaitReader(
+                described.pid, self._outside.proc, container=described.container_id
+            )
+        last = self._waits.last
+        if last is None or now_s - last.at_s >= every_s:
+            self._waits.sample(now_s)
+
     def doubt(self) -> None:
         """Its limits are changed, or may have been: read everything of it next time."""
         self._read_all_s = float("-inf")
@@ -163,6 +179,7 @@ class Watch:
             self.reader,
             self._asked,
             self._wire_fact,
+            self._waits and self._waits.last,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
@@ -186,6 +203,7 @@ class Watch:
         if self._wire is not None:
             self._wire.close()
         self._wire, self._wire_fact, self._measured = None, None, ()
+        self._waits = None
         self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
@@ -265,6 +283,8 @@ class Watch:
             memory_bytes=reading.memory_bytes if runs else None,
             memory=reading.memory if runs else MemoryFact(),
             cpu_wait_ratio=wait_ratio if runs else None,
+            waits=None if self._waits is None else self._waits.last,
+            name=described.name,
         )
 
     @property
@@ -450,6 +470,8 @@ def _asks(described: Inspected) -> tuple[tuple[ProgressSource, ...], Target | No
     return described.sources, None if adopted is None else adopted.target
 
 
+_EARLY_S = 0.1
+"""Cycles begin a little sooner or later than their period."""
 JUST_STARTED_S = 10.0
 """A container of which a listing says so is new: listings follow events within seconds."""
 
@@ -502,6 +524,12 @@ class Watches:
             watch = self._watches.get(self.ids.get(spec.name, ""))
             if watch is not None:
                 watch.read_from(spec)
+
+    def examine(self, jobs: Collection[str], now_s: float) -> None:
+        """Sample what the threads of these jobs wait for, and of no others."""
+        every_s = max(SAMPLE_S, SAMPLE_EACH_S * len(jobs)) - _EARLY_S
+        for watch in self._watches.values():
+            watch.examine(now_s, every_s if watch.described.job in jobs else None)
 
     def get(self, container: str) -> Watch | None:
         """That container's watch; None: it is not listed."""
