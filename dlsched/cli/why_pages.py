@@ -31,6 +31,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
         page.line(f"{name}: no longer there; this is its history", "bold")
     else:
         page.line(_headline(job), "bold")
+        if job.bottleneck is not None:
+            page.line(job.bottleneck.text, "bold red", 2)
         for label, text in in_full(job.gpu):
             page.note(label, text)
     # A job's event in a cycle is printed before the actions of that cycle.

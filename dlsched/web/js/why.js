@@ -63,6 +63,7 @@ export class Why {
       const state = stateOf(job);
       line("state", `${state.shape} ${state.word}${job.reason ? `: ${job.reason}` : ""}`, state.key);
       line("target", job.target && `${job.target.text}${job.ratio === null && job.uncertain !== "unclear" ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
+      line("bottleneck", job.bottleneck && `${job.bottleneck.cause}. ${job.bottleneck.evidence} ${job.bottleneck.remedy}`, "failed");
       line("diverged", job.diverged, "failed");
       line("failing", job.failing, "failed");
       line(job.uncertain, job.failing ? null : job.blind ?? job.idle, job.blind ? "failed" : "");
