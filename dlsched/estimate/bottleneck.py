@@ -146,8 +146,9 @@ def judge(
 
 def _means(readings: Sequence[Reading], span_s: float, job: JobView, window_s: float) -> _Means:
     first, last = readings[0].waits, readings[-1].waits
-    in_flight = fmean(one.in_flight for one in readings)
-    recent = job.progress.recent
+    # Young requests may be missing among those in flight, and slow ones among the answered.
+    answered = job.progress.recent.sum_s / window_s
+    in_flight = [max(one.in_flight, answered) for one in readings]
     used = max(readings[-1].used_core_s - readings[0].used_core_s, 0.0) / span_s
     kernel = min(max(last.kernel_s - first.kernel_s, 0.0) / span_s, used)
     disk = max(
@@ -168,11 +169,11 @@ def _means(readings: Sequence[Reading], span_s: float, job: JobView, window_s: f
         kernel=kernel,
         disk=disk,
         memory=max(disk + kernel, stalled) if short else 0.0,
-        open=in_flight or recent.sum_s / window_s,
+        open=fmean(in_flight),
         callee=max((_mean_of(one) for one in _by_job(readings)), default=None, key=_waiting),
         throttled=fmean(one.throttled_ratio or 0.0 for one in readings),
         threads=fmean(one.waits.threads for one in readings),
-        locked=fmean(map(_at_lock, readings)),
+        locked=fmean(map(_at_lock, readings, in_flight)),
         busiest=fmean(one.waits.busiest for one in readings[1:]),
         hits=hits,
         returned=returned,
@@ -202,14 +203,14 @@ def _mean_of(calls: Sequence[Callee]) -> Callee:
     )
 
 
-def _at_lock(reading: Reading) -> float:
+def _at_lock(reading: Reading, in_flight: float) -> float:
     """Open requests that wait at one lock: those that no other thread of the job has, where one of
     its threads may hold it."""
     waits = reading.waits
     others = waits.threads - waits.at_lock - waits.free
-    if others < 1 or reading.in_flight < QUEUE:
+    if others < 1 or in_flight < QUEUE:
         return 0.0
-    return max(min(waits.at_lock, reading.in_flight - others), 0.0)
+    return max(min(waits.at_lock, in_flight - others), 0.0)
 
 
 def _lacks_cpu(now: _Means) -> bool:

@@ -29,14 +29,20 @@ _IDLE_SAMPLES = 8
 
 _CALLS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "x86_64": {
-        "lock": (202, 73),
-        "lock, by fcntl": (72,),
+        "futex": (202,),
+        "flock": (73,),
+        "fcntl": (72,),
         "free": (7, 23, 43, 232, 270, 271, 281, 288, 441),
     },
-    "aarch64": {"lock": (98, 32), "lock, by fcntl": (25,), "free": (22, 72, 73, 202, 242, 441)},
+    "aarch64": {
+        "futex": (98,),
+        "flock": (32,),
+        "fcntl": (25,),
+        "free": (22, 72, 73, 202, 242, 441),
+    },
 }
-"""By machine, the numbers of futex and flock; fcntl; poll, select, accept, epoll_wait, pselect6,
-ppoll, epoll_pwait, accept4, epoll_pwait2."""
+"""By machine, the numbers of calls; `free`: poll, select, accept, epoll_wait, pselect6, ppoll,
+epoll_pwait, accept4, epoll_pwait2."""
 _SET_LOCK_AND_WAIT = b"0x7"
 """fcntl's F_SETLKW."""
 
@@ -79,7 +85,7 @@ class WaitReader:
         every = listed[: listed.rfind(b"\n") + 1].split()
         step = -(-len(every) // THREADS_MAX) or 1
         kinds: Counter[str] = Counter()
-        locks: Counter[tuple[bytes, ...]] = Counter()
+        locks: Counter[tuple[str, bytes]] = Counter()
         now: dict[bytes, _Thread] = {}
         for thread in every[::step]:
             if thread.isdigit():
@@ -116,7 +122,7 @@ class WaitReader:
         thread: bytes,
         now: dict[bytes, _Thread],
         kinds: Counter[str],
-        locks: Counter[tuple[bytes, ...]],
+        locks: Counter[tuple[str, bytes]],
     ) -> None:
         folder = self._proc / thread.decode()
         stat = start_of(folder / "stat", _READ_BYTES) or b""
@@ -140,18 +146,16 @@ class WaitReader:
             kind = self._kind(call)
             if kind == "free" or self._samples - active >= _IDLE_SAMPLES:
                 kinds["free"] += 1
-            elif kind == "lock":
-                # Of a futex its address.
-                locks[tuple(call[:2])] += 1
+            elif kind == "futex":
+                locks[kind, call[1]] += 1
+            elif kind == "flock" or (kind == "fcntl" and call[2] == _SET_LOCK_AND_WAIT):
+                locks[kind, b""] += 1  # the lock is the file's, which each thread may have opened
 
     def _kind(self, call: list[bytes]) -> str | None:
         if len(call) < 4 or not call[0].isdigit():
             return None
         number = int(call[0])
-        kind = next((name for name, numbers in self._calls.items() if number in numbers), None)
-        if kind == "lock, by fcntl":
-            return "lock" if call[2] == _SET_LOCK_AND_WAIT else None
-        return kind
+        return next((name for name, numbers in self._calls.items() if number in numbers), None)
 
 
 def _with_memory(sample: WaitFact, folder: Path, *, v2: bool) -> WaitFact:

@@ -1,4 +1,4 @@
-"""What a container's threads wait for, on trees as kernels show them, and on what containers choose."""
+"""What a container's threads wait for, on trees as kernels show them and as containers can."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlsched.runtime.cgroup import waits
 from dlsched.runtime.cgroup.waits import THREADS_MAX, WaitReader
 from tests.runtime.cgroup.test_read import PID, tree
 
-FUTEX, EPOLL, READ, FCNTL = 202, 232, 0, 72
+FUTEX, EPOLL, READ, FCNTL, FLOCK = 202, 232, 0, 72, 73
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +93,14 @@ def test_a_thread_that_never_runs_waits_for_no_lock(host: Host) -> None:
     for at in range(waits._IDLE_SAMPLES - 1):
         assert host.sample(6.0 + at).at_lock == 1
     assert host.sample(60.0).at_lock == 0
+
+
+def test_a_file_lock_is_one_whatever_its_descriptor(host: Host) -> None:
+    for runs in range(2):
+        for thread in range(1, 4):
+            host.thread(thread, call=f"{FLOCK} 0x{thread} 0x2 0x0", runs=runs)
+        found = host.sample(2.0 * runs)
+    assert found.at_lock == 3
 
 
 def test_of_fcntl_only_the_call_that_waits_counts(host: Host) -> None:
