@@ -13,6 +13,7 @@ from dlsched.estimate.effect import Effect, Verdict
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.errors import AdoptionRefused, NotOurs
@@ -337,6 +338,12 @@ def everything_report() -> CycleReport:
             ),
         ),
         idle=Idle(NOW_S - 240.0),
+        bottleneck=Bottleneck(
+            Cause.DISK,
+            "On average 6.0 of its 8 threads waited for the disk, and 0.10 ran.",
+            "More CPU does not help; use a faster disk, or read and write less.",
+            NOW_S - 70.0,
+        ),
         attained_core_s=12.0,
     )
     training = replace(

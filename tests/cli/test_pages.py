@@ -9,8 +9,10 @@ import pytest
 
 from dlsched.api.status import node_status
 from dlsched.cli.pages import node_line
+from dlsched.control.ledger.bottleneck import bottleneck_alarms
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Move, Outcome, Start
+from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, LatencySketch, LogFact, Sample
@@ -201,6 +203,24 @@ def filling() -> CycleReport:
     return report_of(fills, free, job("unread", target=None))
 
 
+def blocked() -> CycleReport:
+    """One that waits for the disk, one for its CPU limit, and one for what nobody knows."""
+    found = (
+        (Cause.DISK, "On average 6.0 of its 8 threads waited for the disk, and 0.10 ran."),
+        (Cause.CPU, "Its threads waited 3.00 s for a CPU in each second, and ran 0.60 s."),
+        (Cause.NOT_KNOWN, "Of 8.0 open requests none of these explains most."),
+    )
+    jobs = [
+        replace(
+            job(cause.name.lower(), latency_s=0.2),
+            bottleneck=Bottleneck(cause, evidence, "This is what to do.", NOW_S - 70.0),
+        )
+        for cause, evidence in found
+    ]
+    alarms = tuple(one.text for one in bottleneck_alarms(jobs))
+    return replace(report_of(*jobs), alarms=alarms)
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -213,6 +233,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "short": short,
     "late": late,
     "filling": filling,
+    "blocked": blocked,
     "unheard": unheard,
     "empty": empty,
 }
