@@ -67,7 +67,7 @@ SCENES = (
     Scene(Cause.DISK, "synchronous writes", "threads", ("synced_writes",), slow_disk=True),
     Scene(Cause.DISK, "direct reads", "async", ("direct_reads",), slow_disk=True),
     Scene(Cause.LOCK, "a lock held over a sleep", "threads", ("lock_and_sleep", "0.02")),
-    Scene(Cause.LOCK, "the same, open loop", "threads", ("lock_and_sleep", "0.02"), 32, 45.0),
+    Scene(Cause.LOCK, "the same, open loop", "threads", ("lock_and_sleep", "0.02"), 12, 60.0),
     Scene(Cause.LOCK, "a file lock of four processes", "4", ("file_lock", "0.02")),
     Scene(Cause.CALLEE, "a slow callee", "threads", ("call",), callee=("threads", "sleep", "0.1")),
     Scene(Cause.CALLEE, "one worker", "one", ("call",), 1, callee=("threads", "sleep", "0.05")),

@@ -50,7 +50,6 @@ from dlsched.daemon.wiring import (
     policies_text,
     reloaded,
 )
-from dlsched.estimate.bottleneck import misses
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
@@ -232,10 +231,8 @@ class Agent:
         """Run one cycle, with the release, API and systemd steps around it. None: it failed, which
         ends nothing: limits stay, and the next cycle runs as usual."""
         try:
-            jobs = self._jobs()
-            self._runtime.read_from(job.spec for job in jobs)
-            missed = {job.name for job in jobs if job.bottleneck is not None or misses(job)}
-            self._runtime.examine(missed, self._clock.now_s())
+            self._runtime.read_from(job.spec for job in self._jobs())
+            self._runtime.examine(self._ledger.missed, self._clock.now_s())
             self._see_to_release()
             report = self._controller.run_once()
         except Exception as error:  # noqa: BLE001  no daemon would be left to adapt limits

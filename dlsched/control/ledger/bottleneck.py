@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.bottleneck import Callee, Found, Reading, judge, misses
@@ -24,6 +24,8 @@ NUMBERS_S = 300.0
 """The numbers of a cause that stays are renewed so often: each time the alarm is logged again."""
 APART_S = 60.0
 """Samples with a longer time between them are not judged together."""
+COMPARED_S = 1.9
+"""Services are compared with their targets so often: that costs 10 us each."""
 MET_S = 15.0
 """A target that is met for so long has no bottleneck any more."""
 
@@ -62,6 +64,12 @@ class Bottlenecks:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
+        self._compared_s = float("-inf")
+
+    @property
+    def missed(self) -> Collection[str]:
+        """The jobs whose threads are to be sampled."""
+        return self._jobs.keys()
 
     def named(
         self,
@@ -75,10 +83,14 @@ class Bottlenecks:
         before, self._jobs = self._jobs, {}
         calls: dict[str, list[Callee]] | None = None
         views = list(jobs)
+        compares = now_s - self._compared_s >= COMPARED_S
+        self._compared_s = now_s if compares else self._compared_s
         for at, job in enumerate(jobs):
             fact, kept = facts.get(job.name), before.get(job.name)
+            if fact is None or (kept is None and not compares):
+                continue
             missed = misses(job)
-            if fact is None or (kept is None and not missed) or not job.runs:
+            if (kept is None and not missed) or not job.runs:
                 continue
             life = fact.container_id, fact.starts
             if kept is None or kept.life != life:

@@ -6,7 +6,7 @@ listing, the job files and the records of ended jobs. It decides no limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
@@ -118,6 +118,11 @@ class Ledger:
                 *desired.alarms,
             ),
         )
+
+    @property
+    def missed(self) -> Collection[str]:
+        """Services that miss their target: what they wait for is to be sampled."""
+        return self._bottlenecks.missed
 
     def adopt(self, options: LedgerOptions) -> None:
         """Use new options from the next update on."""

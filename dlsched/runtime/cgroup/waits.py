@@ -17,9 +17,9 @@ from dlsched.runtime.cgroup.read import PROC, decoded, group_folders, start_of, 
 
 SAMPLE_S = 2.0
 """A container is sampled so often at most."""
-SAMPLE_EACH_S = 0.2
-"""With many containers, one is sampled so often: five a second of some ten threads are .1 % of a
-core."""
+SAMPLE_EACH_S = 0.3
+"""With many containers, one is sampled so often: three a second of ten threads are 0.1 % of a core.
+"""
 THREADS_MAX = 32
 """Threads that are read in a sample; of more, every second one, or third, and so on."""
 _LIST_BYTES = 64 << 10
@@ -124,11 +124,11 @@ class WaitReader:
         kinds: Counter[str],
         locks: Counter[tuple[str, bytes]],
     ) -> None:
-        folder = self._proc / thread.decode()
-        stat = start_of(folder / "stat", _READ_BYTES) or b""
+        folder = f"{self._proc}/{thread.decode()}/"
+        stat = _start(f"{folder}stat")
         # Its name is in parentheses, and may hold any character.
         fields = stat[stat.rfind(b")") + 1 :].split()
-        times = (start_of(folder / "schedstat", _READ_BYTES) or b"").split()
+        times = _start(f"{folder}schedstat").split()
         numbers = (*fields[12:13], *times)
         if len(numbers) != 4 or not all(one.isdigit() for one in numbers):
             return
@@ -142,7 +142,7 @@ class WaitReader:
         if fields[0] == b"D":
             kinds["disk"] += 1
         elif fields[0] == b"S":
-            call = (start_of(folder / "syscall", _READ_BYTES) or b"").split()
+            call = _start(f"{folder}syscall").split()
             kind = self._kind(call)
             if kind == "free" or self._samples - active >= _IDLE_SAMPLES:
                 kinds["free"] += 1
@@ -156,6 +156,20 @@ class WaitReader:
             return None
         number = int(call[0])
         return next((name for name, numbers in self._calls.items() if number in numbers), None)
+
+
+def _start(path: str) -> bytes:
+    """As `start_of`, at a third of its cost; empty: it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def _with_memory(sample: WaitFact, folder: Path, *, v2: bool) -> WaitFact:
