@@ -11,7 +11,15 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dlsched.model.facts import ContainerFact, LogFact, MemoryFact, Operation, Report, WireFact
+from dlsched.model.facts import (
+    ContainerFact,
+    LogFact,
+    MemoryFact,
+    Operation,
+    Report,
+    ThreadsFact,
+    WireFact,
+)
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
@@ -50,6 +58,8 @@ class Watch:
         self._outside = outside
         self.reader: CgroupReader | None = None
         """Its cgroup, while it runs."""
+        self.threads: ThreadsFact | None = None
+        """The last sample of its threads in this start."""
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
         self._sources: tuple[Source, ...] = ()
@@ -163,6 +173,7 @@ class Watch:
             self.reader,
             self._asked,
             self._wire_fact,
+            self.threads,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
@@ -265,6 +276,7 @@ class Watch:
             memory_bytes=reading.memory_bytes if runs else None,
             memory=reading.memory if runs else MemoryFact(),
             cpu_wait_ratio=wait_ratio if runs else None,
+            threads=self.threads if runs else None,
         )
 
     @property
@@ -284,6 +296,11 @@ class Watch:
         return shares if weight in weights_of(shares) else older_shares(weight)
 
     @property
+    def reading(self) -> CgroupReading:
+        """What the kernel counted last."""
+        return self._reading
+
+    @property
     def kernel_weight(self) -> int:
         """Its weight in the kernel's unit; 0 in the idle class, and while it is unknown."""
         reading = self._reading
@@ -291,7 +308,7 @@ class Watch:
         return 0 if reading.idle else weight or 0
 
     def _open(self, now_s: float, *, from_end: bool, ran_before: bool = False) -> None:
-        self._reading, self._given = CgroupReading(), None
+        self._reading, self._given, self.threads = CgroupReading(), None, None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
         self.reader = CgroupReader(
