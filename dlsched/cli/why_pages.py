@@ -56,6 +56,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
                 page.line(user_text(one), indent=6)
         if job.memory.text:
             page.note("memory", job.memory.text, "yellow" if job.memory.filling else "")
+        if job.threads.spinning:
+            page.note("threads", job.threads.spinning, "yellow")
         print_forecasts(job, page)
         if now.shadow is not None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")

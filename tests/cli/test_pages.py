@@ -13,7 +13,15 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, LatencySketch, LogFact, Sample
+from dlsched.model.facts import (
+    CpuUser,
+    CpuUserKind,
+    HostCpu,
+    LatencySketch,
+    LogFact,
+    Sample,
+    ThreadsFact,
+)
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -33,6 +41,8 @@ from dlsched.model.state import (
     MemoryUse,
     Progress,
     Reached,
+    Spinning,
+    ThreadUse,
     Tiers,
 )
 from tests.cli.conftest import Program
@@ -201,6 +211,17 @@ def filling() -> CycleReport:
     return report_of(fills, free, job("unread", target=None))
 
 
+def spinning() -> CycleReport:
+    """One whose threads spin under its limit, and one that busy neighbours leave too little."""
+    sample = ThreadsFact(NOW_S, 8, 0.97, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1")
+    limited = Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1")
+    squeezed = Spinning(2, 0.93, limited=False, spun_ratio=0.52, library="libopenblas.so.0")
+    return report_of(
+        replace(job("limited", target=None), threads=ThreadUse(sample, limited, spun=True)),
+        replace(job("squeezed", target=None), threads=ThreadUse(sample, squeezed, spun=True)),
+    )
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -213,6 +234,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "short": short,
     "late": late,
     "filling": filling,
+    "spinning": spinning,
     "unheard": unheard,
     "empty": empty,
 }

@@ -40,6 +40,7 @@ class ThreadTracker:
 
 
 def spinning_alarms(jobs: Iterable[JobView]) -> tuple[Alarm, ...]:
+    """An alarm for each job whose threads spin to its harm."""
     return tuple(
         Alarm(job.name, AlarmKey.THREADS_SPIN, f"{job.name}: {spinning_text(job.threads.spinning)}")
         for job in jobs

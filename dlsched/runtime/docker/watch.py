@@ -29,6 +29,7 @@ from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
+from dlsched.runtime.threads.reader import Group
 from dlsched.runtime.wire.callers import Caller
 from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
@@ -295,10 +296,23 @@ class Watch:
         shares = self.described.limits.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
-    @property
-    def reading(self) -> CgroupReading:
-        """What the kernel counted last."""
-        return self._reading
+    def counted(self) -> Group | None:
+        """What its group counted last, for those who sample its threads; None: nothing."""
+        used_core_s, folder = self._reading.usage_core_s, None
+        if self.reader is not None:
+            folder = self.reader.cpu_folder
+        if self.reader is None or folder is None or used_core_s is None:
+            return None
+        container = self.described.container_id
+        return Group(
+            container,
+            (container, self._started_at_s),
+            folder,
+            self.reader.v2,
+            used_core_s,
+            self._reading.periods or 0,
+            self._reading.throttled_periods or 0,
+        )
 
     @property
     def kernel_weight(self) -> int:
