@@ -77,6 +77,13 @@ BENCHES = {
         "yes",
         "libraries with pools of threads in own jobs: throughput, of that with the best number",
     ),
+    "spinning": Bench(
+        "benchmarks.real.spinning",
+        "real",
+        "30 min",
+        "yes",
+        "threads that spin in adopted containers: how soon they are recognised; false alarms",
+    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",
