@@ -84,6 +84,13 @@ BENCHES = {
         "yes",
         "services that are slow for a planted cause, and the cause that dlsched names",
     ),
+    "spinning": Bench(
+        "benchmarks.real.spinning",
+        "real",
+        "30 min",
+        "yes",
+        "threads that spin in adopted containers: how soon they are recognised; false alarms",
+    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",

@@ -27,6 +27,7 @@ from dlsched.model.facts import (
     LatencySketch,
     LogFact,
     Sample,
+    ThreadsFact,
     WireFact,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -54,6 +55,8 @@ from dlsched.model.state import (
     Progress,
     Reached,
     Snapshot,
+    Spinning,
+    ThreadUse,
     Tiers,
     Usage,
 )
@@ -317,6 +320,11 @@ def everything_report() -> CycleReport:
             6_900_000_000,
             2,
             filling=Filling(1_290_000_000, 2400.0, 8 << 30, 1490.0, NOW_S - 30.0),
+        ),
+        threads=ThreadUse(
+            ThreadsFact(NOW_S - 3.0, 8, 1.0, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1"),
+            Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1"),
+            spun=True,
         ),
         progress=replace(
             first.progress,

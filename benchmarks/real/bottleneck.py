@@ -30,7 +30,10 @@ from tools.base_image import BASE, ensure_base
 from tools.session import Session, session, wait_for
 
 NAME = "bottleneck"
-PROGRAM = Path(__file__).parent / "programs" / "planted.py"
+PROGRAMS = Path(__file__).parent / "programs"
+PROGRAM, SPIN_SOURCE = PROGRAMS / "planted.py", PROGRAMS / "spin.c"
+SPINS = "spin"
+"""The program of libgomp."""
 NAMED_S, KEPT_S = 60.0, 15.0
 """The longest time until a name is expected, and for how long it is then watched."""
 POLL_S = 1.0
@@ -78,6 +81,15 @@ SCENES = (
     Scene(Cause.TRAFFIC, "one thread that computes", "threads", ("cpu", "0.02"), 32, 70.0),
     Scene(Cause.TRAFFIC, "a pool in one interpreter", "async", ("cpu", "0.02"), 32, 70.0),
     Scene(Cause.TRAFFIC, "more than all cores", "2", ("cpu", "0.03"), 32, 120.0),
+    Scene(
+        *(Cause.THREADS, "four threads on one core", "threads", ("spin", "4"), 2),
+        limits={"cpus": 1.0},
+    ),
+    Scene(
+        *(Cause.THREADS, "two threads on half a core", "async", ("spin", "2"), 2),
+        limits={"cpus": 0.5},
+    ),
+    Scene(Cause.THREADS, "busy neighbours", "threads", ("spin", "2"), 2, busy=2),
     Scene(Cause.CPU, "its own limit", "threads", ("cpu", "0.01"), 4, limits={"cpus": 0.3}),
     Scene(Cause.CPU, "busy neighbours", "threads", ("cpu", "0.01"), 1, busy=3),
     Scene(Cause.CPU, "two processes, busy neighbours", "2", ("cpu", "0.02"), 2, 20.0, busy=3),
@@ -117,7 +129,11 @@ def server(one: Session, name: str, words: Sequence[str], **more: Any) -> tuple[
         name,
         ["python3", "/planted.py", "serve", kind, str(port), *answer],
         network_mode="host",
-        volumes=[f"{PROGRAM}:/planted.py:ro", f"{data}:/data"],
+        volumes=[
+            f"{PROGRAM}:/planted.py:ro",
+            f"{one.root / SPINS}:/{SPINS}:ro",
+            f"{data}:/data",
+        ],
         **more,
     )
 
@@ -240,6 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
         rows = []
         with session() as one:
+            build = ["gcc", "-O2", "-fopenmp", "-static", str(SPIN_SOURCE), "-o"]
+            subprocess.run([*build, str(one.root / SPINS)], check=True)
             one.start("none")
             for number, scene in enumerate(scenes, 1):
                 stage(f"{scene.cause}: {scene.words}")

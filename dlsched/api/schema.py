@@ -260,6 +260,24 @@ class BottleneckStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class ThreadsStatus(Value):
+    """What a container's threads did with their CPU time, sampled where they may lack CPU."""
+
+    busy: int | None
+    """Threads that computed, or waited for CPU; None: no sample was called for, as for all below.
+    """
+    waited_cores: float | None
+    """Mean number of threads that waited for CPU or for their limit."""
+    spun_ratio: float | None
+    """Part of their CPU time in loops that only wait; None: unknown."""
+    spins_in: str | None
+    """Name of the library or program with most of these loops."""
+    spinning: str | None
+    """That they spin to the job's harm, with the line that mends it; None: they do not, or it is
+    not known."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class JobStatus(Value):
     """One job. Below REQUESTS_MIN requests `ratio` and both `satisfied` are None."""
 
@@ -308,6 +326,7 @@ class JobStatus(Value):
     gpu: JobGpuStatus | None
     memory_bytes: int | None
     memory: MemoryStatus
+    threads: ThreadsStatus
     throttled_ratio: float | None
     sidecar: SidecarStatus
     blind: str | None

@@ -29,6 +29,7 @@ from dlsched.api.schema import (
     NodeStatus,
     SidecarStatus,
     Status,
+    ThreadsStatus,
     TiersStatus,
     TierStatus,
 )
@@ -54,6 +55,7 @@ from dlsched.estimate.measured import (
     metric_of,
 )
 from dlsched.estimate.memory import filling_text
+from dlsched.estimate.spinning import spinning_text
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
@@ -72,6 +74,7 @@ from dlsched.model.state import (
     Progress,
     Reached,
     Snapshot,
+    ThreadUse,
 )
 from dlsched.model.units import counted, render_bytes, render_quantile, render_seconds
 from dlsched.store.journal.rows import Change, Event
@@ -184,6 +187,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         ),
         gpu=gpu_of(job),
         memory=_memory(job.memory),
+        threads=_threads(job.threads),
         sidecar=SidecarStatus.of(
             progress,
             age_s=None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
@@ -219,6 +223,17 @@ def _memory(use: MemoryUse) -> MemoryStatus:
         parts.append(counted(use.oom_kills, "OOM kill"))
     text = "; ".join(part for part in (", ".join(parts), filling) if part)
     return MemoryStatus.of(use, filling=filling, text=text)
+
+
+def _threads(use: ThreadUse) -> ThreadsStatus:
+    sample, spinning = use.sample, use.spinning
+    return ThreadsStatus(
+        busy=None if sample is None else sample.busy,
+        waited_cores=None if sample is None else sample.waited_cores,
+        spun_ratio=None if sample is None else sample.spun_ratio,
+        spins_in=(None if sample is None else sample.spins_in) or None,
+        spinning=None if spinning is None else spinning_text(spinning),
+    )
 
 
 def _uncertain(job: JobView, *, bounded: bool) -> str | None:

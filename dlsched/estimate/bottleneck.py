@@ -15,10 +15,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from dlsched.estimate.measured import latency_of
+from dlsched.estimate.spinning import spinning_text, spins
 from dlsched.estimate.tuning import FULL_RATIO, MOSTLY
 from dlsched.model.bottleneck import Cause, WaitFact
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import JobView
+from dlsched.model.state import JobView, Spinning
 from dlsched.model.units import counted, render_bytes, render_percent, render_seconds
 
 SAMPLES_MIN = 5
@@ -114,8 +115,8 @@ def misses(job: JobView) -> bool:
 def judge(
     readings: Sequence[Reading], job: JobView, capacity_cores: float, window_s: float
 ) -> Found | None:
-    """The cause in the time of these readings, oldest first; None: too few. `window_s`: the time of
-    `Progress.recent`."""
+    """The cause in the time of these readings, oldest first; None: too little is measured yet.
+    `window_s`: the time of `Progress.recent`."""
     span_s = readings[-1].waits.at_s - readings[0].waits.at_s if readings else 0.0
     if len(readings) < SAMPLES_MIN or span_s < SPAN_MIN_S:
         return None
@@ -129,6 +130,11 @@ def judge(
     (cause, most), (_, second) = sorted(amounts.items(), key=lambda one: -one[1])[:2]
     clear = most >= now.least and most >= CLEARLY_MORE * second
     if cause is Cause.CPU:
+        sample = job.threads.sample
+        if clear and job.threads.spinning is not None:
+            return _threads(job.threads.spinning)
+        if clear and sample is not None and spins(sample):
+            return None  # the next sample tells whether they do
         clear = clear and not _is_full(now, capacity_cores) and _lacks_cpu(now)
     else:
         computing = now.used - (now.kernel if cause is Cause.MEMORY else 0.0)
@@ -243,6 +249,10 @@ def _cpu(now: _Means, job: JobView) -> Found:
         "of the kernel's periods."
     )
     return Found(Cause.CPU, evidence, "More CPU helps: raise its limit, or give others less.")
+
+
+def _threads(spinning: Spinning) -> Found:
+    return Found(Cause.THREADS, spinning_text(spinning), "A CPU limit makes it slower.")
 
 
 def _memory(now: _Means, job: JobView) -> Found:

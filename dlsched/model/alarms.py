@@ -141,6 +141,14 @@ class AlarmKey(StrEnum):
             "dlsched changes no memory limit."
         ),
     )
+    THREADS_SPIN = (
+        "threads-spin",
+        (
+            "A container has more threads than CPU, and those that wait for each other spin: they "
+            "use up the CPU that the others need."
+        ),
+        "Start it with fewer threads, by the line in the text. dlsched sets no ceiling on it.",
+    )
     DIVERGED = (
         "diverged",
         "A training reports nan or inf for its loss or its target's metric. It is not delivered.",

@@ -57,11 +57,6 @@ class Cause(StrEnum):
     """More requests come than it can answer, whatever it gets."""
     NOT_KNOWN = "not known"
 
-    @property
-    def is_for_cpu(self) -> bool:
-        """Whether more CPU may mend it."""
-        return self in (Cause.CPU, Cause.NOT_KNOWN)
-
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:

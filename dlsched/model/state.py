@@ -16,6 +16,7 @@ from dlsched.model.facts import (
     LogFact,
     Operation,
     Sample,
+    ThreadsFact,
     WireFact,
 )
 from dlsched.model.resource import CPU, Resource
@@ -190,6 +191,34 @@ class MemoryUse:
     """None: it does not fill up."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spinning:
+    """Threads of a container that burn the CPU which others of its threads need, as measured."""
+
+    threads: int
+    """Busy threads, as a mean over the samples that it rests on."""
+    cores: float
+    """CPU that the container has for them: its limit, or what its neighbours leave it."""
+    limited: bool
+    """Whether that is its limit. False: neighbours on a full host."""
+    spun_ratio: float
+    """Fraction of its CPU time in loops that only wait."""
+    library: str
+    """File name of the library or program with most of these loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    """A container's threads."""
+
+    sample: ThreadsFact | None = None
+    """`ContainerFact.threads`, as long as it says something about the present."""
+    spinning: Spinning | None = None
+    """None: they do not spin to its harm, or it is not known."""
+    spun: bool = False
+    """Whether they did so in this start, be it now or earlier: they would again under a limit."""
+
+
 STOPPED_BY_COMMAND = "stopped by command; `dlsched submit --start` or a changed file lifts it"
 
 
@@ -283,6 +312,7 @@ class JobView:
     burst_cores: float | None = None
     usage: Usage = Usage()
     memory: MemoryUse = MemoryUse()
+    threads: ThreadUse = ThreadUse()
     progress: Progress = Progress()
     attained_core_s: float = 0.0
     """Attained service: CPU time over all starts."""

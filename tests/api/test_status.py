@@ -138,7 +138,7 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
             JobStatus,
             JobView,
             (
-                "name state reason bottleneck tiers diverged memory blind idle starts "
+                "name state reason bottleneck tiers diverged memory threads blind idle starts "
                 "attained_core_s"
             ),
         ),

@@ -15,7 +15,15 @@ from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, LatencySketch, LogFact, Sample
+from dlsched.model.facts import (
+    CpuUser,
+    CpuUserKind,
+    HostCpu,
+    LatencySketch,
+    LogFact,
+    Sample,
+    ThreadsFact,
+)
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -35,6 +43,8 @@ from dlsched.model.state import (
     MemoryUse,
     Progress,
     Reached,
+    Spinning,
+    ThreadUse,
     Tiers,
 )
 from tests.cli.conftest import Program
@@ -221,6 +231,17 @@ def blocked() -> CycleReport:
     return replace(report_of(*jobs), alarms=alarms)
 
 
+def spinning() -> CycleReport:
+    """One whose threads spin under its limit, and one that busy neighbours leave too little."""
+    sample = ThreadsFact(NOW_S, 8, 0.97, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1")
+    limited = Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1")
+    squeezed = Spinning(2, 0.93, limited=False, spun_ratio=0.52, library="libopenblas.so.0")
+    return report_of(
+        replace(job("limited", target=None), threads=ThreadUse(sample, limited, spun=True)),
+        replace(job("squeezed", target=None), threads=ThreadUse(sample, squeezed, spun=True)),
+    )
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -234,6 +255,7 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "late": late,
     "filling": filling,
     "blocked": blocked,
+    "spinning": spinning,
     "unheard": unheard,
     "empty": empty,
 }

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from dlsched.estimate.bottleneck import SAMPLES_MIN, Callee, Found, Reading, judge, misses
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.bottleneck import Cause, WaitFact
+from dlsched.model.facts import ThreadsFact
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobState, JobView, MemoryUse, Progress
+from dlsched.model.state import JobState, JobView, MemoryUse, Progress, Spinning, ThreadUse
 from tests.doubles import job_spec
 
 CORES = 8.0
@@ -156,6 +157,20 @@ def test_the_evidence_of_memory_names_the_limit() -> None:
     result = found(job, in_disk=4.0, hits=90, returned=900)
     assert "limit of 64 MiB" in result.evidence
     assert "900 pages a second" in result.evidence
+
+
+def test_threads_that_spin_are_no_lack_of_cpu() -> None:
+    sample = ThreadsFact(0.0, 4, 0.5, 3.0, 0.0, 1.0, 90.0, 0.6, "libgomp.so.1")
+    spinning = Spinning(4, 0.5, limited=True, spun_ratio=0.6, library="libgomp.so.1")
+    lacks = {"ran": 0.5, "queued": 3.0, "throttled": 0.99}
+    job = replace(service(limit=0.5), threads=ThreadUse(sample, spinning, spun=True))
+    assert found(job, **lacks).cause is Cause.THREADS
+    assert found(job, in_disk=6.0).cause is Cause.DISK
+    # One sample alone may be chance: until the next one nothing is said.
+    job = replace(job, threads=ThreadUse(sample))
+    assert judge(readings(**lacks), job, CORES, 30.0) is None  # type: ignore[arg-type]
+    job = replace(job, threads=ThreadUse(replace(sample, spun_ratio=0.0)))
+    assert found(job, **lacks).cause is Cause.CPU
 
 
 AMOUNT = st.floats(0.0, 16.0)

@@ -10,6 +10,7 @@ import mmap
 import os
 import random
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -150,24 +151,21 @@ def sleep(seconds: str) -> Callable[[], None]:
     return lambda: time.sleep(float(seconds))
 
 
-class Spinner:
-    """A program whose threads wait for each other by spinning; it computes once for each byte."""
+def spin(threads: str) -> Callable[[], None]:
+    """A program of OpenMP, whose threads wait for each other in loops; it computes once a byte."""
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(["/spin"], stdin=pipe, stdout=pipe, bufsize=0, env=environment)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    to, back = child.stdin, child.stdout
 
-    def __init__(self, program: str) -> None:
-        self._to, self._from = os.pipe(), os.pipe()
-        if os.fork() == 0:
-            os.dup2(self._to[0], 0)
-            os.dup2(self._from[1], 1)
-            os.execv(program, [program])
-
-    def answer(self) -> None:
+    def answer() -> None:
         with LOCK:
-            os.write(self._to[1], b"x")
-            os.read(self._from[0], 1)
+            to.write(b"x")
+            back.read(1)
 
-
-def spin(program: str) -> Callable[[], None]:
-    return Spinner(program).answer
+    return answer
 
 
 CAUSES: dict[str, Callable[..., Callable[[], None]]] = {

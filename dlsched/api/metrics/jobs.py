@@ -262,6 +262,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         by_job(lambda job: job.memory.oom_kills),
     ),
     Metric(
+        "job_threads_spin",
+        Kind.GAUGE,
+        _JOB,
+        "Whether the job's threads spin to its harm, since they have less CPU than they are: 1 or 0"
+        "; absent: not sampled lately, as where the job does not lack CPU.",
+        by_job(lambda job: None if job.threads.busy is None else job.threads.spinning is not None),
+    ),
+    Metric(
         "job_weight",
         Kind.GAUGE,
         _JOB,

@@ -30,6 +30,7 @@ from dlsched.control.ledger.memory import MemoryAlarms
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.state import Queued, State
+from dlsched.control.ledger.threads import spinning_alarms
 from dlsched.control.ledger.tiers import TierTracker
 from dlsched.estimate.finish import finish_forecast, unknown
 from dlsched.estimate.gpu_use import gpu_uses
@@ -115,6 +116,7 @@ class Ledger:
                 *divergence_alarms(views),
                 *bottleneck_alarms(views),
                 *self._memory_alarms.of(views, observed),
+                *spinning_alarms(views),
                 *desired.alarms,
             ),
         )
@@ -179,6 +181,7 @@ class Ledger:
         for name, record in self._records.items():
             fact = facts.get(name)
             record.memory.update(fact, observed.now_s)
+            record.threads.update(fact, observed)
             self._tiers.observe(record.spec, fact, self._options.tier_evaluations, observed.now_s)
             if fact is None:
                 record.measures.absent()
@@ -379,6 +382,7 @@ class Ledger:
             and last.state is status.state
             and last.reason == status.reason
             and last.memory is record.memory.use
+            and last.threads is record.threads.use
             and last.tiers == self._tiers.tiers(name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)

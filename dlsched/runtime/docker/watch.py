@@ -11,7 +11,15 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dlsched.model.facts import ContainerFact, LogFact, MemoryFact, Operation, Report, WireFact
+from dlsched.model.facts import (
+    ContainerFact,
+    LogFact,
+    MemoryFact,
+    Operation,
+    Report,
+    ThreadsFact,
+    WireFact,
+)
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
@@ -22,6 +30,7 @@ from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
+from dlsched.runtime.threads.reader import Group
 from dlsched.runtime.wire.callers import Caller
 from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
@@ -51,6 +60,8 @@ class Watch:
         self._outside = outside
         self.reader: CgroupReader | None = None
         """Its cgroup, while it runs."""
+        self.threads: ThreadsFact | None = None
+        """The last sample of its threads in this start."""
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
         self._waits: WaitReader | None = None
@@ -180,6 +191,7 @@ class Watch:
             self._asked,
             self._wire_fact,
             self._waits and self._waits.last,
+            self.threads,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
@@ -285,6 +297,7 @@ class Watch:
             cpu_wait_ratio=wait_ratio if runs else None,
             waits=None if self._waits is None else self._waits.last,
             name=described.name,
+            threads=self.threads if runs else None,
         )
 
     @property
@@ -303,6 +316,24 @@ class Watch:
         shares = self.described.limits.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
+    def counted(self) -> Group | None:
+        """What its group counted last, for those who sample its threads; None: nothing."""
+        used_core_s, folder = self._reading.usage_core_s, None
+        if self.reader is not None:
+            folder = self.reader.cpu_folder
+        if self.reader is None or folder is None or used_core_s is None:
+            return None
+        container = self.described.container_id
+        return Group(
+            container,
+            (container, self._started_at_s),
+            folder,
+            self.reader.v2,
+            used_core_s,
+            self._reading.periods or 0,
+            self._reading.throttled_periods or 0,
+        )
+
     @property
     def kernel_weight(self) -> int:
         """Its weight in the kernel's unit; 0 in the idle class, and while it is unknown."""
@@ -311,7 +342,7 @@ class Watch:
         return 0 if reading.idle else weight or 0
 
     def _open(self, now_s: float, *, from_end: bool, ran_before: bool = False) -> None:
-        self._reading, self._given = CgroupReading(), None
+        self._reading, self._given, self.threads = CgroupReading(), None, None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
         self.reader = CgroupReader(

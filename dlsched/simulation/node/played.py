@@ -52,8 +52,7 @@ class PlayedService:
     def __init__(self, load: ServiceLoad, target: Target | None, seed: str) -> None:
         assert load.loop is not None
         self.load = load
-        self.usage_core_s = 0.0
-        self.cores = 0.0
+        self.usage_core_s = self.cores = 0.0
         self.speed = 1.0
         """Work that the node does per core-second."""
         self._wanted_cores = 0.0
@@ -64,7 +63,8 @@ class PlayedService:
         """Fraction of about the last ten seconds in which its threads waited for a core."""
         self._pace = 1.0
         """Work that it does itself per core-second."""
-        self.throttled = False
+        self.throttled = self.spins = False
+        """`spins`: whether its threads have fewer cores than they are, and spin for each other."""
         self.touch: Callable[[], None] = lambda: None
         """Called before another service changes the cores that it wants."""
         self.callee: PlayedService | None = None
@@ -125,6 +125,11 @@ class PlayedService:
         self._pace = self.speed
         if self.load.peak_cores < math.inf:
             self._pace *= self.load.efficiency(cores)
+        self.spins = self.load.spin_ratio < 1.0 and (
+            self._is_bound or 0.0 < cores < self._wanted_cores * (1.0 - _EPS)
+        )
+        if self.spins:
+            self._pace *= self.load.spin_ratio
 
     def ends_in_s(self) -> float:
         """Seconds until its next event."""

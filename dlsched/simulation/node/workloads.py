@@ -50,6 +50,9 @@ class ServiceLoad:
     """Fraction of a request's work that one thread does before all `threads` do the rest."""
     peak_cores: float = math.inf
     """Cores at which its throughput is highest: beyond, its threads wait for each other's locks."""
+    spin_ratio: float = 1.0
+    """Work in a core-second while its threads have fewer cores than they are, as fraction of that
+    at other times: they spin for each other (benchmarks/results/threads.json)."""
     calls: str | None = None
     """The service that each request asks after half of its work, and whose answer it awaits."""
     report_s: float = 1.0
@@ -94,6 +97,8 @@ class TrainingLoad:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: a crash loses all."""
     pauses: tuple[Pause, ...] = ()
+    spin_ratio: float = 1.0
+    """As that of a service."""
 
 
 Load = ServiceLoad | TrainingLoad

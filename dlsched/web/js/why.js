@@ -84,6 +84,7 @@ export class Why {
     line("host CPU", cpu?.text);
     if (job?.gpu) line("GPU", gpuText(job.gpu));
     line("memory", job?.memory?.text || (job?.memory_bytes ? gib(job.memory_bytes) : ""), job?.memory?.filling ? "failed" : "");
+    line("threads", job?.threads?.spinning, "failed");
     const { shadow } = now;
     if (shadow) line(`${shadow.policy} would`, shadow.trouble ?? [shadow.limits && `give ${cores(shadow.limits.cpu_cores)} cores`, shadow.why, shadow.guard].filter(Boolean).join(": "));
     return [el("dl", { class: "facts" }, ...lines)];
