@@ -83,14 +83,16 @@ SCENES = (
     Scene(Cause.TRAFFIC, "more than all cores", "2", ("cpu", "0.03"), 32, 120.0),
     Scene(
         *(Cause.THREADS, "four threads on one core", "threads", ("spin", "4"), 2),
-        limits={"cpus": 1.0},
+        limits={"nano_cpus": 1_000_000_000},
     ),
     Scene(
         *(Cause.THREADS, "two threads on half a core", "async", ("spin", "2"), 2),
-        limits={"cpus": 0.5},
+        limits={"nano_cpus": 500_000_000},
     ),
     Scene(Cause.THREADS, "busy neighbours", "threads", ("spin", "2"), 2, busy=2),
-    Scene(Cause.CPU, "its own limit", "threads", ("cpu", "0.01"), 4, limits={"cpus": 0.3}),
+    Scene(
+        Cause.CPU, "its own limit", "threads", ("cpu", "0.01"), 4, limits={"nano_cpus": 300_000_000}
+    ),
     Scene(Cause.CPU, "busy neighbours", "threads", ("cpu", "0.01"), 1, busy=3),
     Scene(Cause.CPU, "two processes, busy neighbours", "2", ("cpu", "0.02"), 2, 20.0, busy=3),
 )
@@ -121,8 +123,6 @@ def server(one: Session, name: str, words: Sequence[str], **more: Any) -> tuple[
     data = one.root / name
     data.mkdir(exist_ok=True)
     kind, *answer = words
-    if "cpus" in more:
-        more = {**more, "nano_cpus": round(1e9 * more.pop("cpus"))}
     container = stranger(
         one,
         BASE,

@@ -37,6 +37,9 @@ THROTTLED_RATIO = 0.25
 """Part of the kernel's periods in which it hit its limit from which the limit is a cause, with
 `THROTTLED_QUEUED_RATIO` of waiting: most of the waiting is by the limit then."""
 THROTTLED_QUEUED_RATIO = 0.2
+SEVERAL, SAMPLED_S = 1.5, 16.0
+"""With so many threads that could run on average, some may spin. That is sampled within some 10 s.
+"""
 HITS_PER_S = 1.0
 RETURNED_PER_S = 50.0
 """Times at the memory limit, and pages that come back: 50 of a quick disk are 5 ms a second."""
@@ -133,7 +136,8 @@ def judge(
         sample = job.threads.sample
         if clear and job.threads.spinning is not None:
             return _threads(job.threads.spinning)
-        if clear and sample is not None and spins(sample):
+        may_spin = now.used + now.queued >= SEVERAL and span_s < SAMPLED_S
+        if clear and (may_spin if sample is None else spins(sample)):
             return None  # the next sample tells whether they do
         clear = clear and not _is_full(now, capacity_cores) and _lacks_cpu(now)
     else:

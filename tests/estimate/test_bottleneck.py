@@ -36,12 +36,12 @@ def readings(
     callee: float = 0.0,
     hits: float = 0.0,
     returned: float = 0.0,
-    count: int = 8,
+    count: float = 8,
     **gauges: float,
 ) -> list[Reading]:
     """Samples of constant rates a second."""
     found = []
-    for at in range(count):
+    for at in range(int(count)):
         now_s = at * EVERY_S
         waits = WaitFact(
             at_s=now_s,
@@ -66,7 +66,7 @@ def found(job: JobView | None = None, **what: float) -> Found:
 @pytest.mark.parametrize(
     ("cause", "what"),
     [
-        (Cause.CPU, {"ran": 1.0, "queued": 3.0}),
+        (Cause.CPU, {"ran": 1.0, "queued": 3.0, "count": 10}),
         (Cause.CPU, {"ran": 0.5, "queued": 0.4, "throttled": 0.9, "in_flight": 1}),
         (Cause.DISK, {"in_disk": 6.0}),
         (Cause.DISK, {"in_disk": 1.0, "threads": 1.0, "in_flight": 30}),  # one thread, a queue
@@ -77,7 +77,10 @@ def found(job: JobView | None = None, **what: float) -> Found:
         (Cause.CALLEE, {"callee": 1.0, "threads": 1.0, "in_flight": 12}),
         (Cause.LOCK, {"at_lock": 7.0, "threads": 9.0}),
         (Cause.TRAFFIC, {"ran": 1.0, "busiest": 0.98, "in_flight": 30, "threads": 2.0}),
-        (Cause.TRAFFIC, {"ran": 7.9, "queued": 20.0, "in_flight": 40, "threads": 40.0}),
+        (
+            Cause.TRAFFIC,
+            {"ran": 7.9, "queued": 20.0, "in_flight": 40, "threads": 40.0, "count": 10},
+        ),
         (Cause.TRAFFIC, {"ran": 1.0, "at_lock": 15.0, "threads": 20.0, "in_flight": 30}),
         (Cause.NOT_KNOWN, {}),
         (Cause.NOT_KNOWN, {"ran": 1.0, "queued": 0.3, "in_flight": 2}),  # it computes itself
@@ -140,7 +143,7 @@ def test_open_requests_follow_from_latency_where_the_job_does_not_count_them() -
         ({"at_lock": 7.0, "threads": 9.0}, None, "Of its 8.0 open requests 7.0 waited at one lock"),
         ({"callee": 7.0}, None, "Of its 8.0 open requests 7.0 waited for db, which takes 700 ms"),
         (
-            {"ran": 0.5, "queued": 2.0, "throttled": 0.97},
+            {"ran": 0.5, "queued": 2.0, "throttled": 0.97, "count": 10},
             0.5,
             "It was at its limit of 0.50 cores in 97 % of the kernel's periods.",
         ),
@@ -169,6 +172,9 @@ def test_threads_that_spin_are_no_lack_of_cpu() -> None:
     # One sample alone may be chance: until the next one nothing is said.
     job = replace(job, threads=ThreadUse(sample))
     assert judge(readings(**lacks), job, CORES, 30.0) is None  # type: ignore[arg-type]
+    # Nor while they were not sampled, unless that takes too long.
+    assert judge(readings(**lacks), service(), CORES, 30.0) is None  # type: ignore[arg-type]
+    assert found(count=10, **lacks).cause is Cause.CPU
     job = replace(job, threads=ThreadUse(replace(sample, spun_ratio=0.0)))
     assert found(job, **lacks).cause is Cause.CPU
 
