@@ -40,7 +40,6 @@ POLL_S = 1.0
 LISTENS_S = 60.0
 RIGHT_OF_21 = 19
 """Figure."""
-OPS_PER_S = 60
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,9 @@ class Scene:
     target_ms: int = 10
     callee: tuple[str, ...] = ()
     """Kind and answer of the server that it calls."""
-    slow_disk: bool = False
+    reads_per_s: int = 0
+    """Operations on the disk that its container may have; 0: no limit."""
+    writes_per_s: int = 0
     busy: int = 0
     """Neighbours with two busy processes each."""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -66,18 +67,30 @@ class Scene:
 
 _SMALL = {"mem_limit": "48m", "memswap_limit": "48m"}
 SCENES = (
-    Scene(Cause.DISK, "fsync for each request", "threads", ("fsync",), slow_disk=True),
-    Scene(Cause.DISK, "synchronous writes", "threads", ("synced_writes",), slow_disk=True),
-    Scene(Cause.DISK, "direct reads", "async", ("direct_reads",), slow_disk=True),
+    Scene(Cause.DISK, "fsync for each request", "threads", ("fsync",), writes_per_s=60),
+    Scene(Cause.DISK, "synchronous writes", "threads", ("synced_writes",), writes_per_s=60),
+    Scene(Cause.DISK, "direct reads", "async", ("direct_reads",), reads_per_s=60),
     Scene(Cause.LOCK, "a lock held over a sleep", "threads", ("lock_and_sleep", "0.02")),
     Scene(Cause.LOCK, "the same, open loop", "threads", ("lock_and_sleep", "0.02"), 12, 60.0),
     Scene(Cause.LOCK, "a file lock of four processes", "4", ("file_lock", "0.02")),
     Scene(Cause.CALLEE, "a slow callee", "threads", ("call",), callee=("threads", "sleep", "0.1")),
     Scene(Cause.CALLEE, "one worker", "one", ("call",), 1, callee=("threads", "sleep", "0.05")),
     Scene(Cause.CALLEE, "open loop", "async", ("call",), 32, 40.0, callee=("4", "sleep", "0.1")),
-    Scene(Cause.MEMORY, "a mapped file", "threads", ("mapped_pages", "400"), 4, limits=_SMALL),
-    Scene(Cause.MEMORY, "a file that is read", "async", ("read_pages", "400"), 4, limits=_SMALL),
-    Scene(Cause.MEMORY, "a file that is scanned", "threads", ("scan", "24"), 4, limits=_SMALL),
+    Scene(
+        *(Cause.MEMORY, "a mapped file", "threads", ("mapped_pages", "20"), 4),
+        reads_per_s=300,
+        limits=_SMALL,
+    ),
+    Scene(
+        *(Cause.MEMORY, "a file that is read", "async", ("read_pages", "20"), 4),
+        reads_per_s=300,
+        limits=_SMALL,
+    ),
+    Scene(
+        *(Cause.MEMORY, "a file that is scanned", "threads", ("scan", "4"), 4),
+        reads_per_s=300,
+        limits=_SMALL,
+    ),
     Scene(Cause.TRAFFIC, "one thread that computes", "threads", ("cpu", "0.02"), 32, 70.0),
     Scene(Cause.TRAFFIC, "a pool in one interpreter", "async", ("cpu", "0.02"), 32, 70.0),
     Scene(Cause.TRAFFIC, "more than all cores", "2", ("cpu", "0.03"), 32, 120.0),
@@ -158,9 +171,9 @@ def run(one: Session, scene: Scene, number: int) -> Row:
     """Plant a cause, and watch what is named."""
     name, made, asking = f"planted-{number}", [], None
     limits = dict(scene.limits)
-    if scene.slow_disk:
-        rate = [{"Path": disk_of(one.root), "Rate": OPS_PER_S}]
-        limits |= {"device_read_iops": rate, "device_write_iops": rate}
+    for way, rate in (("read", scene.reads_per_s), ("write", scene.writes_per_s)):
+        if rate:
+            limits[f"device_{way}_iops"] = [{"Path": disk_of(one.root), "Rate": rate}]
     try:
         words = scene.answer
         if scene.callee:

@@ -713,3 +713,45 @@ def test_the_presets_group_takes_the_name_of_the_targets_metric() -> None:
     assert _names(source, AccuracyTarget("quality", 0.5, 0.6)) == {"map": "quality"}
     assert _names(source, AccuracyTarget("map50", 0.5, 0.6)) == {}
     assert _names(source, None) == {}
+
+
+def test_threads_are_sampled_while_that_is_asked(group: Group) -> None:
+    watch, _ = group()
+    assert watch.fact(1.0, None)[0].waits is None
+    watch.examine(2.0, 1.9)
+    fact, _ = watch.fact(2.0, None)
+    assert fact.waits is not None
+    assert (fact.waits.at_s, fact.name) == (2.0, "web")
+    watch.examine(3.0, 1.9)  # too soon
+    assert watch.fact(3.0, None)[0] is fact
+    watch.examine(4.0, None)
+    assert watch.fact(4.0, None)[0] is fact
+    watch.examine(5.0, 1.9)
+    again, _ = watch.fact(5.0, None)
+    assert again.waits is not None
+    assert again.waits.at_s == 5.0
+
+
+def test_another_start_has_no_samples(group: Group) -> None:
+    watch, _ = group()
+    watch.examine(2.0, 1.9)
+    watch.take(replace(watch.described, started_at="later"), 3.0)
+    assert watch.fact(3.0, None)[0].waits is None
+
+
+def test_many_jobs_are_sampled_less_often(tmp_path: Path) -> None:
+    """Twenty that miss their targets: each every six seconds."""
+    proc = tree("v1", tmp_path)
+    ids = [f"{number:02}" + WHOLE[2:] for number in range(20)]
+    containers = {
+        one: replace(described(), job=one[:2], pid=FIXTURE_PID, container_id=one) for one in ids
+    }
+    with closing(Watches(Outside(FakeLog().follow, proc=proc))) as watches:
+        watches.show(Listing(1.0, containers), 1.0)
+        jobs, taken = {one[:2] for one in ids[1:]} | {"gone"}, []
+        for now_s in range(20):
+            watches.examine(jobs, float(now_s))
+            facts = [one.fact(float(now_s), None)[0] for one in watches.all()]
+            taken += [fact.job for fact in facts if fact.waits and fact.waits.at_s == now_s]
+    assert "00" not in taken
+    assert {taken.count(one[:2]) for one in ids[1:]} == {4}
