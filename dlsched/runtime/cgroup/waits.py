@@ -181,7 +181,11 @@ def _with_memory(sample: WaitFact, folder: Path, *, v2: bool) -> WaitFact:
         events = table(decoded(start_of(folder / "memory.events", _READ_BYTES)))
         limit_hits = events["max"] + events.get("high", 0) if "max" in events else None
     else:
-        limit_hits = _number(start_of(folder / "memory.failcnt", _READ_BYTES))
+        # With a limit of memory and swap that is no higher, only that one is hit.
+        names = ("memory.failcnt", "memory.memsw.failcnt")
+        counts = [_number(start_of(folder / name, _READ_BYTES)) for name in names]
+        known = [one for one in counts if one is not None]
+        limit_hits = sum(known) if known else None
     return replace(
         sample,
         major_faults=stat.get(f"{total}pgmajfault"),

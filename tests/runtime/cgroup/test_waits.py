@@ -162,8 +162,11 @@ def test_memory_of_version_1(tmp_path: Path) -> None:
     found = host.sample(0.0)
     assert (found.refaults, found.major_faults, found.limit_hits) == (43, 7, 12)
     assert found.memory_stall_s is None
-    (host.memory / "memory.failcnt").write_text("no number\n")
-    assert host.sample(2.0).limit_hits is None
+    (host.memory / "memory.memsw.failcnt").write_text("30\n")
+    assert host.sample(2.0).limit_hits == 42
+    for name in ("memory.failcnt", "memory.memsw.failcnt"):
+        (host.memory / name).write_text("no number\n")
+    assert host.sample(4.0).limit_hits is None
 
 
 def test_memory_and_pressure_of_version_2(tmp_path: Path) -> None:
