@@ -138,7 +138,7 @@ def judge(
             return _threads(job.threads.spinning)
         may_spin = now.used + now.queued >= SEVERAL and span_s < SAMPLED_S
         if clear and (may_spin if sample is None else spins(sample)):
-            return None  # the next sample tells whether they do
+            return None  # the next sample shows whether they do
         clear = clear and not _is_full(now, capacity_cores) and _lacks_cpu(now)
     else:
         computing = now.used - (now.kernel if cause is Cause.MEMORY else 0.0)
@@ -300,10 +300,10 @@ def _lock(now: _Means, _: JobView) -> Found:
 
 def _traffic(now: _Means, capacity_cores: float) -> Found:
     if now.used >= FULL_RATIO * capacity_cores:
-        why = f"it uses all {capacity_cores:.2f} cores of the host"
+        why = f"the job uses all {capacity_cores:.2f} cores of the host"
         remedy = "More CPU is not there; send it fewer requests, or run a copy on another host."
     else:
-        why = f"it runs all the time, on {now.used:.2f} cores, and cannot use more"
+        why = f"the job computes all the time, on {now.used:.2f} cores, and cannot use more"
         remedy = "More CPU does not help; send it fewer requests, or run more copies."
     return Found(
         Cause.TRAFFIC,
