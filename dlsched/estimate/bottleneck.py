@@ -172,7 +172,10 @@ def _means(readings: Sequence[Reading], span_s: float, job: JobView, window_s: f
     )
     returned /= span_s
     stalled = (_grew(first.memory_stall_s, last.memory_stall_s) or 0.0) / span_s
-    short = returned >= RETURNED_PER_S and hits >= HITS_PER_S
+    # Some kernels do not count the hits of a limit of memory and swap.
+    used_bytes, limit_bytes = job.usage.memory_bytes or 0, job.memory.limit_bytes
+    at_limit = limit_bytes is not None and used_bytes >= FULL_RATIO * limit_bytes
+    short = returned >= RETURNED_PER_S and (hits >= HITS_PER_S or at_limit)
     return _Means(
         used=used,
         queued=max(last.queued_s - first.queued_s, 0.0) / span_s,

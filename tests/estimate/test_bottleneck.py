@@ -13,7 +13,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.bottleneck import Cause, WaitFact
 from dlsched.model.facts import ThreadsFact
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobState, JobView, MemoryUse, Progress, Spinning, ThreadUse
+from dlsched.model.state import JobState, JobView, MemoryUse, Progress, Spinning, ThreadUse, Usage
 from tests.doubles import job_spec
 
 CORES = 8.0
@@ -153,6 +153,17 @@ def test_the_evidence_has_the_numbers(
     what: dict[str, float], limit: float | None, text: str
 ) -> None:
     assert text in found(service(limit=limit), **what).evidence
+
+
+@pytest.mark.parametrize(
+    ("used_mib", "cause"), [(63, Cause.MEMORY), (40, Cause.DISK), (None, Cause.DISK)]
+)
+def test_a_limit_whose_hits_are_not_counted_shows_by_use(
+    used_mib: int | None, cause: Cause
+) -> None:
+    used = Usage(memory_bytes=None if used_mib is None else used_mib << 20)
+    job = replace(service(), memory=MemoryUse(limit_bytes=64 << 20), usage=used)
+    assert found(job, in_disk=4.0, returned=900).cause is cause
 
 
 def test_the_evidence_of_memory_names_the_limit() -> None:
