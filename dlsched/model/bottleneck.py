@@ -74,8 +74,3 @@ class Bottleneck:
     def text(self) -> str:
         """All of it in one line."""
         return f"Bottleneck: {self.cause}. {self.evidence} {self.remedy}"
-
-    @property
-    def is_beside_cpu(self) -> bool:
-        """Whether it surely waits for something else, so that no CPU of others' mends it."""
-        return self.cause in (Cause.MEMORY, Cause.DISK, Cause.LOCK, Cause.CALLEE)

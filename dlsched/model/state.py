@@ -343,11 +343,6 @@ class JobView:
         return "idle" if self.idle is not None and not self.idle.certain else None
 
     @property
-    def waits_beside_cpu(self) -> bool:
-        """Whether it misses its target for something that CPU does not mend."""
-        return self.bottleneck is not None and self.bottleneck.is_beside_cpu
-
-    @property
     def may_idle(self) -> bool:
         """Whether it may use the idle class: a background job, or a training on CPUs, without a
         guaranteed floor."""

@@ -9,7 +9,6 @@ import pytest
 from dlsched.estimate.latency.arrivals import Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.sketch import from_latencies
-from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.decision import Decision
 from dlsched.model.spec import AccuracyTarget, Bounds
 from dlsched.model.state import JobView, Progress, Usage
@@ -58,7 +57,6 @@ def training(name: str = "t", *, idle: bool = True, floor: float = 0.01, **more:
         (service(), known(hopeless=True)),
         (service(), known(kept=False)),  # there is no room for it
         (service(), known(model=None)),
-        (replace(service(), bottleneck=Bottleneck(Cause.DISK, "", "", 1.0)), known()),
     ],
 )
 def test_no_training_is_held_for_what_cpu_does_not_mend(view: JobView, one: ServiceMemory) -> None:

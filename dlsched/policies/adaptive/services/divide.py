@@ -162,17 +162,10 @@ def _learned(
         memory[job.name] = learned(
             job, target, before.get(job.name), snapshot, rule, saturated=saturated
         )
-    # What one misses for another cause than CPU makes it no more urgent than one that meets it.
-    memory |= {
-        job.name: replace(memory[job.name], urgency=1.0)
-        for job in jobs
-        if job.waits_beside_cpu and memory[job.name].urgency > 1.0
-    }
     asked_cores = math.fsum([one.asked_cores for one in memory.values()])
     if asked_cores <= ROOM_RATIO * whole_cores:
         return memory
-    calm = {job.name for job in jobs if job.waits_beside_cpu}
-    return {name: one if name in calm else urged(one) for name, one in memory.items()}
+    return {name: urged(one) for name, one in memory.items()}
 
 
 def _need(

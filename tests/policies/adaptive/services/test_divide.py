@@ -8,14 +8,13 @@ import pytest
 
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import Clients, LatencyModel
-from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget
 from dlsched.model.state import Idle, JobView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
-from dlsched.policies.adaptive.services.divide import _learned, place
+from dlsched.policies.adaptive.services.divide import place
 from dlsched.policies.adaptive.services.forecast import impossible_outlook, met_outlook
 from dlsched.policies.adaptive.services.model import ServiceMemory, Trial, Want, learned
 from tests.policies import plant
@@ -523,18 +522,3 @@ def test_the_floor_of_a_blind_service_is_not_counted_on_for_one_that_is_new() ->
     jobs = [blind, replace(service("new"), started_at_s=999.0)]
     got = place(jobs, seen(jobs, now_s=1000.0), [], 2.0, SLO)
     assert got.uses == {"blind": 1.5, "new": pytest.approx(0.5)}
-
-
-@pytest.mark.parametrize(
-    ("cause", "urgency"),
-    [(None, 16.0), (Cause.CPU, 16.0), (Cause.NOT_KNOWN, 16.0), (Cause.TRAFFIC, 16.0)]
-    + [(cause, 1.0) for cause in (Cause.DISK, Cause.LOCK, Cause.MEMORY, Cause.CALLEE)],
-)
-def test_what_cpu_does_not_mend_makes_no_service_urgent(
-    cause: Cause | None, urgency: float
-) -> None:
-    bottleneck = None if cause is None else Bottleneck(cause, "", "", 1.0)
-    view = replace(service("a"), bottleneck=bottleneck)
-    one, now = replace(known("a"), urgency=16.0), plant.snapshot(view)
-    (after,) = _learned([view], now, (one,), SLO, 0.0, saturated=False).values()
-    assert after.urgency == urgency
