@@ -32,8 +32,6 @@ from tools.session import Session, session, wait_for
 NAME = "bottleneck"
 PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM, SPIN_SOURCE = PROGRAMS / "planted.py", PROGRAMS / "spin.c"
-SPINS = "spin"
-"""The program of libgomp."""
 NAMED_S, KEPT_S = 60.0, 15.0
 """The longest time until a name is expected, and for how long it is then watched."""
 POLL_S = 1.0
@@ -136,17 +134,16 @@ def server(one: Session, name: str, words: Sequence[str], **more: Any) -> tuple[
     data = one.root / name
     data.mkdir(exist_ok=True)
     kind, *answer = words
+    if answer[0] == "spin":
+        build = ["gcc", "-O2", "-fopenmp", "-static", str(SPIN_SOURCE)]
+        subprocess.run([*build, "-o", str(data / "spin")], check=True)
     container = stranger(
         one,
         BASE,
         name,
         ["python3", "/planted.py", "serve", kind, str(port), *answer],
         network_mode="host",
-        volumes=[
-            f"{PROGRAM}:/planted.py:ro",
-            f"{one.root / SPINS}:/{SPINS}:ro",
-            f"{data}:/data",
-        ],
+        volumes=[f"{PROGRAM}:/planted.py:ro", f"{data}:/data"],
         **more,
     )
 
@@ -269,8 +266,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
         rows = []
         with session() as one:
-            build = ["gcc", "-O2", "-fopenmp", "-static", str(SPIN_SOURCE), "-o"]
-            subprocess.run([*build, str(one.root / SPINS)], check=True)
             one.start("none")
             for number, scene in enumerate(scenes, 1):
                 stage(f"{scene.cause}: {scene.words}")

@@ -155,7 +155,7 @@ def spin(threads: str) -> Callable[[], None]:
     """A program of OpenMP, whose threads wait for each other in loops; it computes once a byte."""
     environment = {**os.environ, "OMP_NUM_THREADS": threads}
     pipe = subprocess.PIPE
-    child = subprocess.Popen(["/spin"], stdin=pipe, stdout=pipe, bufsize=0, env=environment)
+    child = subprocess.Popen(["/data/spin"], stdin=pipe, stdout=pipe, bufsize=0, env=environment)
     assert child.stdin is not None
     assert child.stdout is not None
     to, back = child.stdin, child.stdout
