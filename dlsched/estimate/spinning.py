@@ -92,7 +92,7 @@ def _spinning(found: list[ThreadsFact], limit_cores: float | None, cores: float)
 def spinning_text(spinning: Spinning) -> str:
     """What was measured, and the one line that mends it."""
     cores = f"{spinning.cores:.2f} cores"
-    have = f"its limit of {cores}" if spinning.limited else f"{cores}, which neighbours leave it"
+    have = f"a limit of {cores}" if spinning.limited else f"{cores}, which neighbours leave it"
     where = f" ({spinning.library})" if spinning.library else ""
     return (
         f"{spinning.threads} threads spin in {have}: at least {100 * spinning.spun_ratio:.0f} % of "
@@ -114,7 +114,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("llama", "Start it with --threads {n}."),
 )
 """What ends the spinning, by a part of the library's name."""
-_OTHER = "Start the program with {n} threads; with OpenMP that is OMP_NUM_THREADS={n}."
+_OTHER = "Start it with {n} of them; with OpenMP by OMP_NUM_THREADS={n}."
 
 
 def remedy(library: str, threads: int) -> str:
