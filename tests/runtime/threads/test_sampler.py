@@ -71,8 +71,8 @@ class Node:
     ((0.9, 0.5), 1.0, True),  # throttled
     ((0.9, 0.01), 1.0, False),
     ((0.9, 0.0), 1.98, True),  # computes on a full host
-    ((0.05, 0.0), 1.98, False),  # uses little
-    ((0.05, 1.0), 1.0, False),
+    ((0.01, 0.0), 1.98, False),  # uses little
+    ((0.01, 1.0), 1.0, False),
 ])  # fmt: skip
 def test_only_what_may_lack_cpu_is_sampled(
     use: tuple[float, float], busy_cores: float, lacks: bool
