@@ -20,8 +20,8 @@ from dlsched.runtime.threads.loops import AROUND_BYTES, known_machine, waits
 PERIOD_NS = 2_000_000
 """CPU time of a thread from place to place. A second at a tenth of a core has some 50."""
 RING_BYTES = 8 << 10
-"""256 places, half a second on a whole core; what comes later is left out. Memory of the kernel that is locked: half a MiB for each
-CPU may be without a right."""
+"""256 places, half a second on a whole core; what comes later is left out. It is locked memory of
+the kernel, of which a user may have half a MiB for each CPU without a right."""
 MAPS_BYTES = 256 << 10
 NAME_CHARACTERS = 64
 
