@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.ledger_options import LedgerOptions
+from dlsched.control.ledger.updated import State
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.facts import ContainerState, NodeFact, Observation, ThreadsFact
 from dlsched.model.spec import Limits
