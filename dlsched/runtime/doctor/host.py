@@ -66,14 +66,14 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
 
 
 def spinning(place: Callable[[int], Thread] = Thread) -> Finding:
-    """Whether it can be seen that threads spin."""
+    """Whether threads that spin can be recognised."""
     try:
         place(os.getpid()).close()
     except (NotAllowed, OSError) as error:
-        line = f"it cannot be seen whether threads spin: {error}"
+        line = f"threads of containers that spin are not recognised: {error}"
         remedy = "on x86-64 give dlsched CAP_PERFMON and the call perf_event_open, as its unit does"
         return Finding("threads", "warn", line, remedy)
-    return Finding("threads", "ok", "it can be seen whether threads of containers spin")
+    return Finding("threads", "ok", "threads of containers that spin are recognised")
 
 
 def capacity(

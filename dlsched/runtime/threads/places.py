@@ -50,7 +50,7 @@ class Thread:
             self._ring = mmap.mmap(self._file, mmap.PAGESIZE + RING_BYTES)
         except OSError as error:
             os.close(self._file)
-            raise NotAllowed(f"places of threads cannot be sampled: {error.strerror}") from error
+            raise NotAllowed(f"mmap: {error.strerror}") from error
 
     def places(self) -> list[int]:
         """Addresses at which it was in its program, since the beginning."""
@@ -72,7 +72,7 @@ class Thread:
 
 def _opened(thread: int) -> int:
     if not known_machine():
-        raise NotAllowed("places of threads are understood on x86-64 alone")
+        raise NotAllowed("machine code is understood on x86-64 alone")
     libc = ctypes.CDLL(None, use_errno=True)
     number = 0
     # Without the right to see the kernel at work, what a thread does there is left out.
@@ -86,7 +86,7 @@ def _opened(thread: int) -> int:
         number = ctypes.get_errno()
         if number == errno.ESRCH:
             raise ProcessLookupError(number, os.strerror(number))
-    raise NotAllowed(f"places of threads cannot be sampled: perf_event_open: {os.strerror(number)}")
+    raise NotAllowed(f"perf_event_open: {os.strerror(number)}")
 
 
 def spun(process: int, places: Iterable[int], proc: Path = PROC) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from dlsched.runtime.threads.sampler import (
     CONTAINERS_MAX,
     EVERY_S,
     LOST_S,
+    ROUND_S,
     SELDOM_S,
     ThreadSampler,
 )
@@ -96,7 +97,9 @@ def test_what_spins_is_sampled_often_and_what_does_not_seldom() -> None:
 def test_of_many_a_few_are_sampled_at_a_time_and_all_of_them_in_turns() -> None:
     names = [f"c{index}" for index in range(3 * CONTAINERS_MAX)]
     node = Node(dict.fromkeys(names, (0.9, 0.5)))
-    assert set(node.pass_s(20)) == set(names)
+    assert set(node.pass_s(25)) == set(names)
+    times = [at_s for at_s, _ in node.sampled]
+    assert min(after - before for before, after in pairwise(times)) >= ROUND_S
     assert max(len(some) for _, some in node.sampled) == CONTAINERS_MAX
 
 
