@@ -17,10 +17,10 @@ from dlsched.model.units import plain_text
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.threads.loops import AROUND_BYTES, known_machine, waits
 
-PERIOD_NS = 2_000_000
-"""CPU time of a thread from place to place. A second at a tenth of a core has some 50."""
+PERIOD_NS = 1_000_000
+"""CPU time of a thread from place to place. A second at a tenth of a core has some 100."""
 RING_BYTES = 8 << 10
-"""256 places, half a second on a whole core; what comes later is left out. It is locked memory of
+"""256 places, a quarter of a second on a whole core; what comes later is left out. It is locked memory of
 the kernel, of which a user may have half a MiB for each CPU without a right."""
 MAPS_BYTES = 256 << 10
 NAME_CHARACTERS = 64
