@@ -7,23 +7,24 @@ import ctypes
 import errno
 import mmap
 import os
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from dlsched.model.units import plain_text
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.threads.loops import AROUND_BYTES, known_machine, waits
 
 PERIOD_NS = 1_000_000
 """CPU time of a thread from place to place. A second at a tenth of a core has some 100."""
 RING_BYTES = 8 << 10
-"""256 places, a quarter of a second on a whole core; what comes later is left out. It is locked memory of
-the kernel, of which a user may have half a MiB for each CPU without a right."""
+"""256 places, a quarter of a second on a whole core; what comes later is left out. It is locked
+memory of the kernel, of which a user may have half a MiB for each CPU without a right."""
 MAPS_BYTES = 256 << 10
-NAME_CHARACTERS = 64
+_NAME = re.compile(rb"/(?:[^\n]*/)?([A-Za-z0-9._+-]{1,64})(?: \(deleted\))?")
+"""Of a file with a plain name: it is shown, and a container chooses it."""
 
 _SYSCALL = 298
 _SOFTWARE, _CPU_CLOCK = 1, 0
@@ -122,6 +123,6 @@ def _name(process: int, place: int, proc: Path) -> str:
             first, _, rest = line.partition(b"-")
             if int(first, 16) <= place < int(rest[: rest.find(b" ")], 16):
                 path = line.split(None, 5)[5:] or [b""]
-                name = path[0].rpartition(b"/")[2] if path[0].startswith(b"/") else b""
-                return plain_text(name.decode("utf-8", "replace"))[:NAME_CHARACTERS]
+                found = _NAME.fullmatch(path[0])
+                return found[1].decode("ascii") if found else ""
     return ""
