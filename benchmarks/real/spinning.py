@@ -28,7 +28,7 @@ from benchmarks.real.scene import typed
 from benchmarks.real.threads import BUSY, LIBRARIES, LIMITS, MODELS, NAME, PROGRAMS
 from tests.stacks import environments
 from tests.stacks.containers import PYTHON
-from tools.base_image import BASE
+from tools.base_image import BASE, ensure_base
 from tools.images import ensure_all
 from tools.session import STRANGER, Session, session, wait_for
 
@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     environments.ensure(NAME)
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    ensure_all(host, ("inference", "training"))
+    ensure_base(host)
     wanted = set((chosen.only or "").split(",")) - {""}
     rows: list[Row] = []
     with session() as one:
@@ -288,6 +288,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for program in HONEST
             if not wanted or program in wanted
         ]
+        if not wanted or wanted & {*EXAMPLES}:
+            ensure_all(host, ("inference", "training"))
         rows += [
             example(one, name, chosen.seconds) for name in EXAMPLES if not wanted or name in wanted
         ]
