@@ -176,6 +176,8 @@ def test_threads_that_spin_do_less_once_they_have_fewer_cores_than_they_are() ->
     assert answers(spins) == answers(honest), "each thread has a core"
     for more in ({"ceiling_cores": 1.0}, {"beside": 1}):
         assert answers(spins, **more) == pytest.approx(0.4 * answers(honest, **more), rel=0.1)
+    nearly = {"ceiling_cores": 1.75}
+    assert answers(spins, **nearly) == pytest.approx(0.7 * answers(honest, **nearly), rel=0.1)
 
 
 def test_a_batch_comes_at_one_moment_besides_the_others() -> None:
