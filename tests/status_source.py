@@ -28,6 +28,7 @@ from dlsched.model.facts import (
     LogFact,
     Sample,
     ThreadsFact,
+    Usage,
     WireFact,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -58,7 +59,6 @@ from dlsched.model.state import (
     Spinning,
     ThreadUse,
     Tiers,
-    Usage,
 )
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.rows import Change, Event

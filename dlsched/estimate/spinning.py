@@ -16,10 +16,10 @@ from dlsched.model.state import Spinning
 from dlsched.model.units import same_cores
 from dlsched.report.fitting import threads_for
 
-SPUN_RATIO = 0.1
+SPUN_RATIO = 0.15
 """Least part of the CPU time in wait loops. Measured on two cores, at a limit of one and beside
-busy neighbours: ONNX Runtime 0.20 to 0.28 (it also looks for work meanwhile), libgomp, OpenBLAS
-and PyTorch 0.6 to 0.96; OpenMP with a passive wait 0.03 to 0.06, gcc and ffmpeg 0."""
+busy neighbours: ONNX Runtime 0.2 to 0.37 (it also looks for work meanwhile), libgomp, OpenBLAS
+and PyTorch 0.5 to 0.96; numpy and OpenMP with a passive wait 0 to 0.1, gcc and ffmpeg 0."""
 WAITED_RATIO = 0.25
 """Least number of threads that wait for CPU, of those that compute."""
 BUSY_LEAST = 2
@@ -92,7 +92,7 @@ def _spinning(found: list[ThreadsFact], limit_cores: float | None, cores: float)
 def spinning_text(spinning: Spinning) -> str:
     """What was measured, and the one line that mends it."""
     cores = f"{spinning.cores:.2f} cores"
-    have = f"its limit of {cores}" if spinning.limited else f"{cores}, which neighbours leave it"
+    have = f"a limit of {cores}" if spinning.limited else f"{cores}, which neighbours leave it"
     where = f" ({spinning.library})" if spinning.library else ""
     return (
         f"{spinning.threads} threads spin in {have}: at least {100 * spinning.spun_ratio:.0f} % of "
@@ -114,7 +114,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("llama", "Start it with --threads {n}."),
 )
 """What ends the spinning, by a part of the library's name."""
-_OTHER = "Start the program with {n} threads; with OpenMP that is OMP_NUM_THREADS={n}."
+_OTHER = "Start it with {n} of them; with OpenMP by OMP_NUM_THREADS={n}."
 
 
 def remedy(library: str, threads: int) -> str:

@@ -18,14 +18,15 @@ from dlsched.model.facts import (
     Operation,
     Report,
     ThreadsFact,
+    Usage,
     WireFact,
 )
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
+from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
 from dlsched.runtime.cgroup.waits import SAMPLE_EACH_S, SAMPLE_S, WaitReader
-from dlsched.runtime.docker.reading import Outside, open_sources, wall_s
+from dlsched.runtime.docker.progress_readers import Outside, open_sources, wall_s
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
@@ -248,7 +249,9 @@ class Watch:
         if reading.quota_us is not None:
             limit_cores = quota_cores(reading.quota_us, reading.period_us)
         runs = self.reader is not None
-        wait_ratio = reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
+        usage = reading.usage if runs else Usage()
+        if self._waiting is not None:
+            usage = replace(usage, cpu_wait_ratio=self._waiting.ratio)
         burst_cores = None
         if runs and bursts and reading.burst_us is not None and reading.period_us:
             burst_cores = reading.burst_us / reading.period_us
@@ -292,9 +295,8 @@ class Watch:
             cpu_shares=self.shares if runs else None,
             cpu_idle=idle,
             burst_cores=burst_cores,
-            memory_bytes=reading.memory_bytes if runs else None,
+            usage=usage,
             memory=reading.memory if runs else MemoryFact(),
-            cpu_wait_ratio=wait_ratio if runs else None,
             waits=None if self._waits is None else self._waits.last,
             name=described.name,
             threads=self.threads if runs else None,

@@ -9,7 +9,7 @@ import re
 AROUND_BYTES = 512
 """Code that is read before and after the place of a thread."""
 LOOP_BYTES = 512
-"""A longer loop does something. ONNX Runtime's, the longest seen, also looks for work in it."""
+"""A longer loop does something. ONNX Runtime's, the longest known, also looks for work in it."""
 YIELD_BYTES = 24
 """About what glibc's function sched_yield has."""
 

@@ -7,23 +7,24 @@ import ctypes
 import errno
 import mmap
 import os
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from dlsched.model.units import plain_text
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.threads.loops import AROUND_BYTES, known_machine, waits
 
-PERIOD_NS = 4_000_000
-"""CPU time of a thread from place to place. A sample of a second at half a core has some 125."""
+PERIOD_NS = 1_000_000
+"""CPU time of a thread from place to place. A second at a tenth of a core has some 100."""
 RING_BYTES = 8 << 10
-"""256 places, one second on a whole core. Memory of the kernel that is locked: half a MiB for each
-CPU may be without a right."""
+"""256 places, a quarter of a second on a whole core; what comes later is left out. It is locked
+memory of the kernel, of which a user may have half a MiB for each CPU without a right."""
 MAPS_BYTES = 256 << 10
-NAME_CHARACTERS = 64
+_NAME = re.compile(rb"/(?:[^\n]*/)?([A-Za-z0-9._+-]{1,64})(?: \(deleted\))?")
+"""Of a file with a plain name: it is shown, and a container chooses it."""
 
 _SYSCALL = 298
 _SOFTWARE, _CPU_CLOCK = 1, 0
@@ -50,7 +51,7 @@ class Thread:
             self._ring = mmap.mmap(self._file, mmap.PAGESIZE + RING_BYTES)
         except OSError as error:
             os.close(self._file)
-            raise NotAllowed(f"places of threads cannot be sampled: {error.strerror}") from error
+            raise NotAllowed(f"mmap: {error.strerror}") from error
 
     def places(self) -> list[int]:
         """Addresses at which it was in its program, since the beginning."""
@@ -72,7 +73,7 @@ class Thread:
 
 def _opened(thread: int) -> int:
     if not known_machine():
-        raise NotAllowed("places of threads are understood on x86-64 alone")
+        raise NotAllowed("machine code is understood on x86-64 alone")
     libc = ctypes.CDLL(None, use_errno=True)
     number = 0
     # Without the right to see the kernel at work, what a thread does there is left out.
@@ -86,7 +87,7 @@ def _opened(thread: int) -> int:
         number = ctypes.get_errno()
         if number == errno.ESRCH:
             raise ProcessLookupError(number, os.strerror(number))
-    raise NotAllowed(f"places of threads cannot be sampled: perf_event_open: {os.strerror(number)}")
+    raise NotAllowed(f"perf_event_open: {os.strerror(number)}")
 
 
 def spun(process: int, places: Iterable[int], proc: Path = PROC) -> tuple[int, str]:
@@ -122,6 +123,6 @@ def _name(process: int, place: int, proc: Path) -> str:
             first, _, rest = line.partition(b"-")
             if int(first, 16) <= place < int(rest[: rest.find(b" ")], 16):
                 path = line.split(None, 5)[5:] or [b""]
-                name = path[0].rpartition(b"/")[2] if path[0].startswith(b"/") else b""
-                return plain_text(name.decode("utf-8", "replace"))[:NAME_CHARACTERS]
+                found = _NAME.fullmatch(path[0])
+                return found[1].decode("ascii") if found else ""
     return ""

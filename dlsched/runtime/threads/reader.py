@@ -18,8 +18,8 @@ from dlsched.runtime.threads.places import NotAllowed, Thread, spun
 COUNTED_S, PLACED_S = 0.3, 1.0
 """Of a sample: three periods of a limit, to find the threads that compute; and while their places
 are noted."""
-THREADS_MAX = 512
-"""Threads of a container whose counts are read."""
+THREADS_MAX = 128
+"""Threads of a container whose counts are read, at 0.05 ms each."""
 PLACED_MAX = 8
 """Threads of a container whose places are noted: those that compute or wait most."""
 BUSY_RATIO = 0.1
@@ -33,7 +33,7 @@ _FILE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A container's counts at one moment, from which it is seen whether it may lack CPU."""
+    """A container's counts at one moment, by which it may lack CPU or not."""
 
     container: str
     start: object

@@ -22,11 +22,13 @@ EVERY_S, SELDOM_S = 10.0, 40.0
 """Time between two samples of a container. It doubles where a sample finds nothing that spins."""
 COMPARED_S = 2.5
 """Time between two readings of a group's counts that are compared."""
-CONTAINERS_MAX = 4
-"""Containers in one sample. Of more, those come first that wait longest. Measured on two busy
-cores, a container costs 3 to 6 ms: at most 0.25 % of a core."""
-USED_CORES = 0.1
-"""A container that uses less has no threads worth a sample."""
+CONTAINERS_MAX, ROUND_S = 3, 5.0
+"""Containers in one sample, and the time between two samples. Of more, those come first that wait
+longest. Measured on two busy cores, a container costs 3 to 6 ms: so all of them, however many, cost
+at most 0.3 % of a core."""
+USED_CORES = 0.02
+"""A container that uses less has no threads worth a sample. On a host with twenty busy processes
+one with threads that spin gets no more than 0.07."""
 LOST_S = 60.0
 """A sample that takes longer hangs in the memory of a hostile program. These starts of its
 containers are sampled no more."""
@@ -65,6 +67,8 @@ class ThreadSampler:
         self._pending: _Pending | None = None
         self._host: tuple[float, float] | None = None
         self._full = False
+        self._next_s = float("-inf")
+        """When the next sample may begin."""
         self._hang: frozenset[object] = frozenset()
         """Starts of containers that are sampled no more."""
 
@@ -76,10 +80,13 @@ class ThreadSampler:
         self._compare(now_s, busy_core_s, cores, {one.container: one for one in groups})
         if self._pending is not None:
             return self._collect(self._pending, now_s)
+        if now_s < self._next_s:
+            return {}
         lack = [one for one in self._known.values() if one.lacks and one.due_s <= now_s]
         if due := sorted(lack, key=lambda one: one.due_s)[:CONTAINERS_MAX]:
             for one in due:
                 one.due_s = now_s + one.every_s
+            self._next_s = now_s + ROUND_S
             taken = [one.group for one in due]
             self._pending = _Pending(
                 self._begin(lambda: self._read(taken), "threads"), now_s, taken

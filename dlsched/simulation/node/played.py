@@ -20,7 +20,7 @@ from dlsched.model.facts import Report
 from dlsched.model.spec import BAND_RATIO, LatencyTarget, Target
 from dlsched.simulation.node.loops import RequestStream, RequestWork
 from dlsched.simulation.node.service import LatencyTally
-from dlsched.simulation.node.workloads import ServiceLoad
+from dlsched.simulation.node.workloads import ServiceLoad, spinning_pace
 
 PERIOD_S = 0.1
 """The kernel's period of CPU bandwidth."""
@@ -125,11 +125,11 @@ class PlayedService:
         self._pace = self.speed
         if self.load.peak_cores < math.inf:
             self._pace *= self.load.efficiency(cores)
-        self.spins = self.load.spin_ratio < 1.0 and (
-            self._is_bound or 0.0 < cores < self._wanted_cores * (1.0 - _EPS)
-        )
-        if self.spins:
-            self._pace *= self.load.spin_ratio
+        self.spins = False
+        if self.load.spin_ratio < 1.0 and cores > 0.0 and (most := self._most_cores) > 0.0:
+            part = min(cores, self._quota_cores) / most
+            self.spins = part < 1.0 - _EPS
+            self._pace *= spinning_pace(self.load.spin_ratio, min(part, 1.0))
 
     def ends_in_s(self) -> float:
         """Seconds until its next event."""

@@ -18,6 +18,7 @@ from dlsched.model.facts import (
     Report,
     Sample,
     ThreadsFact,
+    Usage,
 )
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.report.buckets import GROWTH, LAST_BUCKET
@@ -335,7 +336,7 @@ class SimulatedRuntime:
             periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
             reports=self._reports(one, now_s),
-            cpu_wait_ratio=wait_ratio,
+            usage=Usage(cpu_wait_ratio=wait_ratio),
             threads=self._sampled(one, now_s),
         )
 

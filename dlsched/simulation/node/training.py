@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.facts import Report, Sample
 from dlsched.model.spec import AccuracyTarget, Target, Tier
-from dlsched.simulation.node.workloads import TrainingLoad
+from dlsched.simulation.node.workloads import TrainingLoad, spinning_pace
 
 LINE_INTERVAL_S = 1.0
 """Minimum time between two lines of a reporter; a later value replaces an unwritten one."""
@@ -53,9 +53,9 @@ class Training:
     def grant(self, cores: float, quota_cores: float) -> None:
         self.cores = cores
         self.throttled = quota_cores < self._threads and cores > 0.99 * quota_cores
-        lacks = 0.0 < cores < self._threads * (1.0 - _DONE_STEPS)
-        self.spins = lacks and self.load.spin_ratio < 1.0
-        self._pace = self.load.spin_ratio if self.spins else 1.0
+        part = min(cores / self._threads, 1.0) if self._threads else 1.0
+        self.spins = self.load.spin_ratio < 1.0 and 0.0 < part < 1.0 - _DONE_STEPS
+        self._pace = spinning_pace(self.load.spin_ratio, part) if self.spins else 1.0
 
     def ends_in_s(self) -> float:
         """Seconds to its last step, at the present rate."""

@@ -18,7 +18,7 @@ from dlsched.control.ledger.bottleneck import (
 )
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.estimate.bottleneck import SAMPLES_MIN
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.alarms import AlarmKey

@@ -16,7 +16,7 @@ import pytest
 
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.errors import EngineUnavailable
-from dlsched.model.facts import ContainerState, LogFact, Report, WireFact
+from dlsched.model.facts import ContainerState, LogFact, Report, ThreadsFact, WireFact
 from dlsched.model.sources import (
     LabelFilter,
     LogPattern,
@@ -26,12 +26,12 @@ from dlsched.model.sources import (
     ProgressSource,
 )
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits, Target
-from dlsched.runtime.cgroup.limits import older_shares
+from dlsched.runtime.cgroup.cpu_units import older_shares
 from dlsched.runtime.cgroup.read import belongs
-from dlsched.runtime.docker import reading
+from dlsched.runtime.docker import progress_readers as reading
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import inspected
-from dlsched.runtime.docker.reading import (
+from dlsched.runtime.docker.progress_readers import (
     LOGGED_WITHIN_S,
     Outside,
     _names,
@@ -419,6 +419,30 @@ def test_where_nothing_changed_the_fact_is_the_same_object(group: Group) -> None
     assert watch.fact(5.0, None)[0].usage_core_s == 9.0
 
 
+SAMPLE = ThreadsFact(1.0, 8, 1.0, 7.0, 0.0, 4.0, 100.0, 0.7, "libgomp.so.1")
+
+
+@pytest.mark.parametrize("group", ["v1", "v2"], indirect=True)
+def test_a_sample_of_its_threads_is_news_and_ends_with_its_start(group: Group) -> None:
+    watch, folder = group()
+    first, _ = watch.fact(1.0, None)
+    counted = watch.counted()
+    assert counted is not None
+    assert (counted.container, counted.folder) == (WHOLE, folder)
+    assert counted.usage_core_s == first.usage_core_s
+    assert (counted.periods, counted.throttled_periods) == (first.periods, first.throttled_periods)
+    watch.threads = SAMPLE
+    assert watch.fact(2.0, None)[0].threads is SAMPLE
+    again = replace(watch.described, started_at="2026-11-21T18:00:00Z", restarts=1)
+    watch.take(ended(watch.described), 3.0)
+    assert watch.counted() is None
+    assert watch.fact(3.0, None)[0].threads is None
+    watch.take(again, 4.0)
+    assert watch.fact(4.0, None)[0].threads is None
+    last = watch.counted()
+    assert last is not None and last.start != counted.start
+
+
 def test_on_version_1_a_reporting_services_waiting_is_measured(
     group: Group, tmp_path: Path
 ) -> None:
@@ -437,7 +461,7 @@ def test_on_version_1_a_reporting_services_waiting_is_measured(
                 file.write('{"v":1,"t":1,"latency_s":[0.2]}\n')
         told = watch.fact(at_s, None)[0]
         assert bool(told.reports) is (at_s < 3.0)
-    assert told.cpu_wait_ratio == pytest.approx(0.3)
+    assert told.usage.cpu_wait_ratio == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
