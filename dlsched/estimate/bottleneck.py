@@ -30,6 +30,9 @@ PART = 0.4
 half of the latency, less what samples miss."""
 CLEARLY_MORE = 1.5
 """Times the second largest that the largest must be."""
+CPU_MORE = 3.0
+"""The same for CPU: who waits for a disk or a lock waits for a CPU after that, too, and a wrong CPU
+is the worst name."""
 QUEUED_RATIO = 0.5
 """Waiting for a CPU is a cause from this part of the time that it ran. With less, a CPU that is
 free would take away less than a third of the latency."""
@@ -131,7 +134,8 @@ def judge(
         Cause.CALLEE: now.callee.waiting if now.callee else 0.0,
     }
     (cause, most), (_, second) = sorted(amounts.items(), key=lambda one: -one[1])[:2]
-    clear = most >= now.least and most >= CLEARLY_MORE * second
+    more = CPU_MORE if cause is Cause.CPU else CLEARLY_MORE
+    clear = most >= now.least and most >= more * second
     if cause is Cause.CPU:
         sample = job.threads.sample
         if clear and job.threads.spinning is not None:
