@@ -127,7 +127,7 @@ class AlarmKey(StrEnum):
     )
     BOTTLENECK = (
         "bottleneck",
-        "A service misses its latency target for a cause that more CPU does not mend.",
+        "A service misses its latency target for a cause that more CPU does not solve.",
         "Follow the text, which names the cause, what was measured, and what to do.",
     )
     MEMORY_FILLS = (

@@ -35,6 +35,8 @@ class _Job:
     life: tuple[str, int]
     missed_s: float
     """When it last missed its target."""
+    missed: bool = True
+    """Whether it did when that was last compared."""
     readings: deque[Reading] = field(default_factory=lambda: deque(maxlen=READINGS))
     last: Cause | None = None
     """The last judgement, and how often in a row it was made."""
@@ -89,13 +91,13 @@ class Bottlenecks:
             fact, kept = facts.get(job.name), before.get(job.name)
             if fact is None or (kept is None and not compares):
                 continue
-            missed = misses(job)
+            missed = misses(job) if compares or kept is None else kept.missed
             if (kept is None and not missed) or not job.runs:
                 continue
             life = fact.container_id, fact.starts
             if kept is None or kept.life != life:
                 kept = _Job(life, now_s)
-            kept.missed_s = now_s if missed else kept.missed_s
+            kept.missed, kept.missed_s = missed, now_s if missed else kept.missed_s
             if now_s - kept.missed_s > MET_S:
                 continue
             self._jobs[job.name] = kept
