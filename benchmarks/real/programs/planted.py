@@ -25,11 +25,24 @@ LOCK = threading.Lock()
 KEPT = threading.local()
 
 
-def compute(seconds: float) -> None:
-    """That much CPU time of this thread."""
-    until_s = time.thread_time() + seconds
-    while time.thread_time() < until_s:
-        pass
+def work(rounds: int) -> int:
+    value = 1
+    for each in range(rounds):
+        value = (value * 31 + each) % 65_521
+    return value
+
+
+def cpu(seconds: str) -> Callable[[], None]:
+    """That much CPU time, as it takes at the start: reading a clock all the time would be waiting
+    in a loop."""
+    began_s = time.thread_time()
+    work(200_000)
+    rounds = round(200_000 * float(seconds) / (time.thread_time() - began_s))
+
+    def answer() -> None:
+        work(rounds)
+
+    return answer
 
 
 def large_file() -> int:
@@ -141,10 +154,6 @@ def call(port: str) -> Callable[[], None]:
         KEPT.connection.getresponse().read()
 
     return answer
-
-
-def cpu(seconds: str) -> Callable[[], None]:
-    return lambda: compute(float(seconds))
 
 
 def sleep(seconds: str) -> Callable[[], None]:
