@@ -19,7 +19,8 @@ from dlsched.report.fitting import threads_for
 SPUN_RATIO = 0.15
 """Least part of the CPU time in wait loops. Measured on two cores, at a limit of one and beside
 busy neighbours: ONNX Runtime 0.2 to 0.37 (it also looks for work meanwhile), libgomp, OpenBLAS
-and PyTorch 0.5 to 0.96; numpy and OpenMP with a passive wait 0 to 0.1, gcc and ffmpeg 0."""
+and PyTorch 0.5 to 0.96; numpy and OpenMP with a passive wait 0 to 0.1, gcc and ffmpeg 0. Alarms
+are in benchmarks/results/spinning.json."""
 WAITED_RATIO = 0.25
 """Least number of threads that wait for CPU, of those that compute."""
 BUSY_LEAST = 2
