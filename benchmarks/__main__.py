@@ -77,6 +77,20 @@ BENCHES = {
         "yes",
         "libraries with pools of threads in own jobs: throughput, of that with the best number",
     ),
+    "bottleneck": Bench(
+        "benchmarks.real.bottleneck",
+        "real",
+        "20 min",
+        "yes",
+        "services that are slow for a planted cause, and the cause that dlsched names",
+    ),
+    "spinning": Bench(
+        "benchmarks.real.spinning",
+        "real",
+        "30 min",
+        "yes",
+        "threads that spin in adopted containers: how soon they are recognised; false alarms",
+    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",

@@ -13,6 +13,7 @@ from dlsched.estimate.effect import Effect, Verdict
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.errors import AdoptionRefused, NotOurs
@@ -26,6 +27,7 @@ from dlsched.model.facts import (
     LatencySketch,
     LogFact,
     Sample,
+    ThreadsFact,
     Usage,
     WireFact,
 )
@@ -54,6 +56,8 @@ from dlsched.model.state import (
     Progress,
     Reached,
     Snapshot,
+    Spinning,
+    ThreadUse,
     Tiers,
 )
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
@@ -317,6 +321,11 @@ def everything_report() -> CycleReport:
             2,
             filling=Filling(1_290_000_000, 2400.0, 8 << 30, 1490.0, NOW_S - 30.0),
         ),
+        threads=ThreadUse(
+            ThreadsFact(NOW_S - 3.0, 8, 1.0, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1"),
+            Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1"),
+            spun=True,
+        ),
         progress=replace(
             first.progress,
             recent=from_latencies((0.05,) * 9, errors=1),
@@ -337,6 +346,12 @@ def everything_report() -> CycleReport:
             ),
         ),
         idle=Idle(NOW_S - 240.0),
+        bottleneck=Bottleneck(
+            Cause.DISK,
+            "On average 6.0 of its 8 threads waited for the disk, and 0.10 ran.",
+            "More CPU does not help; use a faster disk, or read and write less.",
+            NOW_S - 70.0,
+        ),
         attained_core_s=12.0,
     )
     training = replace(

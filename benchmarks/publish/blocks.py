@@ -135,7 +135,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
         name: _of(name, _tables, _figures, _host)
         for name in (
             "adaptive-real", "adaptive-schedules", "demo", "full-host", "open-loop-real", "mixed",
-            "loop", "cluster-torture", "soak", "wire", "first-minute", "threads",
+            "loop", "cluster-torture", "soak", "wire", "first-minute", "threads", "spinning",
         )
     },
     "adaptive-inference": _of("adaptive-inference", adaptive_services),

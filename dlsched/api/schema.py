@@ -243,6 +243,41 @@ class MemoryStatus(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class BottleneckStatus(Value):
+    """Why a service misses its latency target."""
+
+    cause: str
+    """CPU (waiting for one, or at its limit), threads (that spin), memory, disk, lock, callee
+    (another service), traffic (more than it can answer) or not known."""
+    evidence: str
+    """What was measured."""
+    remedy: str
+    """What to do, and whether more CPU helps."""
+    age_s: float
+    """Since when this cause is named."""
+    text: str
+    """All of it in one line."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ThreadsStatus(Value):
+    """What a container's threads did with their CPU time, sampled where they may lack CPU."""
+
+    busy: int | None
+    """Threads that computed, or waited for CPU; None: no sample was called for, as for all below.
+    """
+    waited_cores: float | None
+    """Mean number of threads that waited for CPU or for their limit."""
+    spun_ratio: float | None
+    """Part of their CPU time in loops that only wait; None: unknown."""
+    spins_in: str | None
+    """Name of the library or program with most of these loops."""
+    spinning: str | None
+    """That they spin to the job's harm, with the line that mends it; None: they do not, or it is
+    not known."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class JobStatus(Value):
     """One job. Below REQUESTS_MIN requests `ratio` and both `satisfied` are None."""
 
@@ -281,6 +316,8 @@ class JobStatus(Value):
     """Whether the latency is within 10 % of the target."""
     satisfied_slo: bool | None
     """Whether the latency is not above the target."""
+    bottleneck: BottleneckStatus | None
+    """Why it misses its latency target; None: it does not, or too little is measured yet."""
     tiers: TiersStatus | None
     diverged: str | None
     """Which metric is nan or inf, and since which step, where the training diverged."""
@@ -289,6 +326,7 @@ class JobStatus(Value):
     gpu: JobGpuStatus | None
     memory_bytes: int | None
     memory: MemoryStatus
+    threads: ThreadsStatus
     throttled_ratio: float | None
     sidecar: SidecarStatus
     blind: str | None

@@ -11,6 +11,7 @@ from dlsched.api.host_cpu import beside, host_cpu_status, is_missed
 from dlsched.api.schema import (
     SCHEMA_VERSION,
     AccuracyTargetStatus,
+    BottleneckStatus,
     BoundStatus,
     CpuStatus,
     EngineStatus,
@@ -28,6 +29,7 @@ from dlsched.api.schema import (
     NodeStatus,
     SidecarStatus,
     Status,
+    ThreadsStatus,
     TiersStatus,
     TierStatus,
 )
@@ -53,6 +55,7 @@ from dlsched.estimate.measured import (
     metric_of,
 )
 from dlsched.estimate.memory import filling_text
+from dlsched.estimate.spinning import spinning_text
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import Forecast, as_of, givers, in_full, in_short
@@ -71,6 +74,7 @@ from dlsched.model.state import (
     Progress,
     Reached,
     Snapshot,
+    ThreadUse,
 )
 from dlsched.model.units import counted, render_bytes, render_quantile, render_seconds
 from dlsched.store.journal.rows import Change, Event
@@ -170,6 +174,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         failing=fails,
         satisfied_band=False if fails else _in_band(latency_s, ratio),
         satisfied_slo=False if fails else None if found is None else found is Judged.ON_TARGET,
+        bottleneck=_bottleneck(job, now_s),
         tiers=_tiers(job, now_s),
         diverged=None if job.diverged is None else str(job.diverged),
         outlook=tuple(_forecast(one, now_s) for one in outlooks if job.state.holds),
@@ -182,6 +187,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         ),
         gpu=gpu_of(job),
         memory=_memory(job.memory),
+        threads=_threads(job.threads),
         sidecar=SidecarStatus.of(
             progress,
             age_s=None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
@@ -198,6 +204,14 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     )
 
 
+def _bottleneck(job: JobView, now_s: float) -> BottleneckStatus | None:
+    found = job.bottleneck
+    if found is None:
+        return None
+    age_s = max(now_s - found.since_s, 0.0)
+    return BottleneckStatus.of(found, cause=found.cause.value, age_s=age_s)
+
+
 def _memory(use: MemoryUse) -> MemoryStatus:
     filling, parts = None if use.filling is None else filling_text(use.filling), []
     if use.working_set_bytes is not None:
@@ -209,6 +223,17 @@ def _memory(use: MemoryUse) -> MemoryStatus:
         parts.append(counted(use.oom_kills, "OOM kill"))
     text = "; ".join(part for part in (", ".join(parts), filling) if part)
     return MemoryStatus.of(use, filling=filling, text=text)
+
+
+def _threads(use: ThreadUse) -> ThreadsStatus:
+    sample, spinning = use.sample, use.spinning
+    return ThreadsStatus(
+        busy=None if sample is None else sample.busy,
+        waited_cores=None if sample is None else sample.waited_cores,
+        spun_ratio=None if sample is None else sample.spun_ratio,
+        spins_in=(None if sample is None else sample.spins_in) or None,
+        spinning=None if spinning is None else spinning_text(spinning),
+    )
 
 
 def _uncertain(job: JobView, *, bounded: bool) -> str | None:

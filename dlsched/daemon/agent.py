@@ -232,6 +232,7 @@ class Agent:
         ends nothing: limits stay, and the next cycle runs as usual."""
         try:
             self._runtime.read_from(job.spec for job in self._jobs())
+            self._runtime.examine(self._ledger.missed, self._clock.now_s())
             self._see_to_release()
             report = self._controller.run_once()
         except Exception as error:  # noqa: BLE001  no daemon would be left to adapt limits

@@ -131,6 +131,11 @@ class AlarmKey(StrEnum):
         ),
         "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
     )
+    BOTTLENECK = (
+        "bottleneck",
+        "A service misses its latency target for a cause that more CPU does not solve.",
+        "Follow the text, which names the cause, what was measured, and what to do.",
+    )
     MEMORY_FILLS = (
         "memory-fills",
         (
@@ -141,6 +146,14 @@ class AlarmKey(StrEnum):
             "Raise the limit by the command in the text, or let the program use less; "
             "dlsched changes no memory limit."
         ),
+    )
+    THREADS_SPIN = (
+        "threads-spin",
+        (
+            "A container has more threads than CPU, and those that wait for each other spin: they "
+            "use up the CPU that the others need."
+        ),
+        "Start it with fewer threads, by the line in the text. dlsched sets no ceiling on it.",
     )
     DIVERGED = (
         "diverged",

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Literal
 
 from dlsched.model.alarms import Alarm
+from dlsched.model.bottleneck import WaitFact
 from dlsched.model.spec import JobSpec, Limits, Stop
 
 
@@ -265,6 +266,37 @@ class MemoryFact:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadsFact:
+    """How the threads of a container used CPU in one sample of about a second. A sample is taken
+    only where the counts of its group make that worthwhile."""
+
+    at_s: float
+    """When the sample ended (monotonic)."""
+    busy: int
+    """Threads that used CPU, or waited for it, for a good part of the sample."""
+    used_cores: float
+    """Mean number of threads that computed."""
+    waited_cores: float
+    """Mean number of threads that could have computed, and waited for a CPU or for their quota."""
+    system_ratio: float
+    """Fraction of the CPU time that was spent in the kernel."""
+    voluntary_per_s: float
+    """Times a second that its threads went to sleep."""
+    involuntary_per_s: float
+    """Times a second that the CPU was taken from a thread that went on computing, or offered by one
+    (sched_yield)."""
+    spun_ratio: float | None = None
+    """Fraction of the CPU time that was spent in loops that only wait; None: unknown."""
+    spins_in: str = ""
+    """File name of the library or program with most of these loops. A container chooses it."""
+
+    @property
+    def wanted_cores(self) -> float:
+        """Mean number of threads that computed or could have."""
+        return self.used_cores + self.waited_cores
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerFact:
     """One container of this instance, as observed."""
 
@@ -318,6 +350,10 @@ class ContainerFact:
     """What is read as it is shown, and no mean over time yet."""
     memory: MemoryFact = MemoryFact()
     """Read every few seconds; `usage.memory_bytes` is all of its use now."""
+    waits: WaitFact | None = None
+    """The last sample of what its threads wait for; None: none was asked for."""
+    threads: ThreadsFact | None = None
+    """The last sample of its threads in this start; None: none was called for."""
     reports: tuple[Report, ...] = ()
     """Sidecar lines received since the previous observation."""
     bad_lines: int = 0
@@ -335,6 +371,8 @@ class ContainerFact:
     """None: its sockets are not to be measured."""
     operation: Operation | None = None
     """The operation that runs on it now; None: none."""
+    name: str = ""
+    """The engine's name of it, by which callers are named."""
 
     @property
     def life(self) -> str:

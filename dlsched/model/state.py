@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
+from dlsched.model.bottleneck import Bottleneck
 from dlsched.model.facts import (
     CheckpointAck,
     GpuAccess,
@@ -15,6 +16,7 @@ from dlsched.model.facts import (
     LogFact,
     Operation,
     Sample,
+    ThreadsFact,
     Usage,
     WireFact,
 )
@@ -169,6 +171,34 @@ class MemoryUse:
     """None: it does not fill up."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spinning:
+    """Threads of a container that burn the CPU which others of its threads need, as measured."""
+
+    threads: int
+    """Busy threads, as a mean over the samples that it rests on."""
+    cores: float
+    """CPU that the container has for them: its limit, or what its neighbours leave it."""
+    limited: bool
+    """Whether that is its limit. False: neighbours on a full host."""
+    spun_ratio: float
+    """Fraction of its CPU time in loops that only wait."""
+    library: str
+    """File name of the library or program with most of these loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    """A container's threads."""
+
+    sample: ThreadsFact | None = None
+    """`ContainerFact.threads`, as long as it says something about the present."""
+    spinning: Spinning | None = None
+    """None: they do not spin to its harm, or it is not known."""
+    spun: bool = False
+    """Whether they did so in this start, be it now or earlier: they would again under a limit."""
+
+
 STOPPED_BY_COMMAND = (
     "stopped by command; `dlsched submit --start` or a changed file starts the job again"
 )
@@ -264,6 +294,7 @@ class JobView:
     burst_cores: float | None = None
     usage: Usage = Usage()
     memory: MemoryUse = MemoryUse()
+    threads: ThreadUse = ThreadUse()
     progress: Progress = Progress()
     attained_core_s: float = 0.0
     """Attained service: CPU time over all starts."""
@@ -277,6 +308,8 @@ class JobView:
     """Part of its requests that may fail while its latency target counts as met."""
     diverged: Diverged | None = None
     """How its training diverged; None: it did not, or its values are finite again."""
+    bottleneck: Bottleneck | None = None
+    """Why it misses its latency target; None: it meets it, or too little is measured yet."""
 
     @property
     def name(self) -> str:

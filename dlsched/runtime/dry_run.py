@@ -21,6 +21,7 @@ class DryRun:
         self._runtime = runtime
         self.observe = runtime.observe
         self.read_from = runtime.read_from
+        self.examine = runtime.examine
         self.logs = runtime.logs
         self.alarms = runtime.alarms
         self.check_engine = runtime.check_engine

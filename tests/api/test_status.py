@@ -137,7 +137,10 @@ def test_only_jobs_that_quote_their_output_are_copied_to_hide_it() -> None:
         (
             JobStatus,
             JobView,
-            "name state reason tiers diverged memory blind idle starts attained_core_s",
+            (
+                "name state reason bottleneck tiers diverged memory threads blind idle starts "
+                "attained_core_s"
+            ),
         ),
         (SidecarStatus, Progress, "bad_lines refused trouble log hides_failures lacks wire"),
         (LogStatus, LogFact, "lines matched example"),

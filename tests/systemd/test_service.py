@@ -140,8 +140,9 @@ def is_given_back_before_the_next_start(
     assert jobs(node)["alpha"]["state"] == "running"
 
 
-# The agent's packet sockets, for response times, are 0.2 of its exposure.
-@pytest.mark.parametrize(("name", "tenths"), [("dlsched", 32), ("dlsched-cluster", 30)])
+# The agent's packet sockets, for response times, are 0.2 of its exposure, and so is the call that
+# shows whether threads spin.
+@pytest.mark.parametrize(("name", "tenths"), [("dlsched", 34), ("dlsched-cluster", 30)])
 def test_the_unit_is_quiet_and_its_exposure_is_low(installed: Host, name: str, tenths: int):
     unit = f"/usr/local/lib/systemd/system/{name}.service"
     assert installed.run(f"systemd-analyze verify {unit}") == ""

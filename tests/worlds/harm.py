@@ -169,10 +169,12 @@ def busiest_ratio(trace: Trace, loads: Mapping[str, Computation]) -> float:
     for job in trace.jobs:
         one, load = loads[job.name], job.load
         if isinstance(one, PlayedService):
-            # Threads that wait for locks use CPU time too, as much as at the peak at least.
-            cost = 1.0 / one.load.efficiency(min(one.load.peak_cores, trace.node.cores))
+            # Threads that wait for locks or spin use CPU time too; at the peak, and at worst.
+            cost = 1.0 / one.load.spin_ratio
+            if one.load.peak_cores < math.inf:
+                cost /= one.load.efficiency(min(one.load.peak_cores, trace.node.cores))
             for at, core_s in enumerate(one.asked_core_s):
-                seconds[at] += core_s * (cost if one.load.peak_cores < math.inf else 1.0)
+                seconds[at] += core_s * cost
         elif isinstance(load, TrainingLoad) and job.spec.target is None:
             is_small = load.threads < trace.node.cores / len(trace.jobs)
             seconds = [core_s + load.threads * is_small for core_s in seconds]

@@ -194,6 +194,37 @@ def _locks(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
     return [*targeted, *beside]
 
 
+SPIN_RATIOS = (0.15, 0.35, 0.55)
+"""Of OpenBLAS, libgomp and ONNX Runtime at a limit below their threads, of what one thread does
+there: benchmarks/results/threads.json."""
+
+
+def _spinners(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
+    """Services and trainings whose threads spin for each other where they have fewer cores than
+    they are, beside a hog or an untargeted service in some worlds."""
+    chance = node.chance
+    jobs = []
+    for job in targeted:
+        assert isinstance(job.load, ServiceLoad)
+        if not jobs or chance.random() < 0.5:
+            threads, ratio = chance.choice((2.0, node.cores)), chance.choice(SPIN_RATIOS)
+            load = replace(job.load, threads=threads, workers=1, spin_ratio=ratio)
+            jobs.append(replace(job, load=load))
+        else:
+            jobs.append(job)
+    more = chance.choice(("nothing", "hog", "untargeted", "training", "spinner"))
+    if more == "hog":
+        jobs.append(hog("hog", node.cores * chance.choice((0.5, 1.0, 2.0))))
+    elif more == "untargeted":
+        jobs.append(untargeted(node, "untargeted"))
+    elif more in ("training", "spinner"):
+        job = _training(node, "training", ())
+        assert isinstance(job.load, TrainingLoad)
+        ratio = chance.choice(SPIN_RATIOS) if more == "spinner" else 1.0
+        jobs.append(replace(job, load=replace(job.load, spin_ratio=ratio)))
+    return jobs
+
+
 def _closed(node: Node, targeted: list[SimulatedJob]) -> list[SimulatedJob]:
     """Services with one client or several, beside a training in some worlds."""
     chance = node.chance
@@ -278,6 +309,7 @@ KINDS: Mapping[str, Kind] = {
     "stalls": Kind(_stalls, cores=(2.0, 4.0, 8.0, 16.0)),
     "chain": Kind(_chain),
     "locks": Kind(_locks, cores=(4.0, 8.0)),
+    "spinners": Kind(_spinners, services=(1, 4), use_ratio=(0.05, 0.3)),
     "closed": Kind(_closed, cores=(4.0, 8.0)),
     "noise": Kind(_noise, use_ratio=(0.05, 0.95)),
     "batches": Kind(_batches),

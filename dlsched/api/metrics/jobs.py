@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dlsched.api.metrics.metric import Kind, Metric, Scene, Series, by_job, known, within_job
 from dlsched.api.schema import AccuracyTargetStatus, JobStatus, LatencyTargetStatus
+from dlsched.model.bottleneck import Cause
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Tier
 from dlsched.model.state import JobState
@@ -54,6 +55,12 @@ def _of_window(job: JobStatus, count: int) -> float | None:
     """A count of requests; None: the job never reported, or is a training."""
     reports = job.sidecar.age_s is not None and not isinstance(job.target, AccuracyTargetStatus)
     return count if reports else None
+
+
+def _bottleneck(job: JobStatus) -> Iterable[Series]:
+    if job.bottleneck is not None:
+        for cause in Cause:
+            yield (cause.value,), job.bottleneck.cause == cause.value
 
 
 def _outlook(job: JobStatus) -> Iterable[Series]:
@@ -139,6 +146,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         within_job(
             lambda job: known((("slo",), job.satisfied_slo), (("band",), job.satisfied_band))
         ),
+    ),
+    Metric(
+        "job_bottleneck",
+        Kind.GAUGE,
+        ("job_name", "cause"),
+        "Why a service misses its latency target: 1 for one `cause`, 0 for the others. Absent "
+        "while it meets the target, and for the first seconds of a miss.",
+        within_job(_bottleneck),
     ),
     Metric(
         "job_window_requests",
@@ -246,6 +261,14 @@ JOB_METRICS: tuple[Metric, ...] = (
         _JOB,
         "Processes of the job that the kernel killed for want of memory; absent: unknown.",
         by_job(lambda job: job.memory.oom_kills),
+    ),
+    Metric(
+        "job_threads_spin",
+        Kind.GAUGE,
+        _JOB,
+        "Whether the job's threads spin to its harm, since they have less CPU than they are: 1 or 0"
+        "; absent: not sampled lately, as where the job does not lack CPU.",
+        by_job(lambda job: None if job.threads.busy is None else job.threads.spinning is not None),
     ),
     Metric(
         "job_weight",

@@ -95,6 +95,7 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     yield from _policies(settings)
     yield from _engine(settings, probing=probing)
     yield from host.kernel()
+    yield host.spinning()
     yield host.descriptors(settings.max_jobs)
     for what, path in (("state", settings.state_dir), ("run", settings.run_dir)):
         yield _permitted(what, partial(host.folder, what, path))

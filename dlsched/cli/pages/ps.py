@@ -235,6 +235,7 @@ def _memory_and_limit(job: JobStatus) -> Cell:
 
 def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
     parts = [
+        None if job.bottleneck is None else f"bottleneck: {job.bottleneck.cause}",
         "adopted" if job.source == "container" else "",
         "background" if job.background else "",
         None if job.diverged is None else f"diverged: {job.diverged}",

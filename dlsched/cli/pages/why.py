@@ -17,6 +17,7 @@ from dlsched.cli.pages.ps import (
     result,
     sources,
 )
+from dlsched.model.bottleneck import Cause
 from dlsched.model.units import render_seconds
 from dlsched.store.journal.rows import Change, Event
 
@@ -31,6 +32,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
         page.line(f"{name}: this job exists no longer; its history:", "bold")
     else:
         page.line(_headline(job), "bold")
+        if job.bottleneck is not None:
+            page.line(job.bottleneck.text, "bold red", 2)
         for label, text in in_full(job.gpu):
             page.note(label, text)
     # A job's event in a cycle is printed before the actions of that cycle.
@@ -56,9 +59,15 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
                 page.line(user_text(one), indent=6)
         if job.memory.text:
             page.note("memory", job.memory.text, "yellow" if job.memory.filling else "")
+        if job.threads.spinning and not _says_threads(job):
+            page.note("threads", job.threads.spinning, "yellow")
         print_forecasts(job, page)
         if now.shadow is not None:
             page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")
+
+
+def _says_threads(job: JobStatus) -> bool:
+    return job.bottleneck is not None and job.bottleneck.cause == Cause.THREADS
 
 
 _HIDES_FAILURES = (

@@ -10,6 +10,7 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.lifecycle import Lifecycle
 from dlsched.control.ledger.measures import Measures
 from dlsched.control.ledger.memory import MemoryTracker
+from dlsched.control.ledger.threads import ThreadTracker
 from dlsched.model.actions import Remove
 from dlsched.model.facts import Begun, ContainerFact
 from dlsched.model.spec import ContainerSpec, JobSpec, Limits
@@ -29,6 +30,7 @@ class JobRecord:
     desired: Limits = field(default_factory=Limits)
     measures: Measures = field(default_factory=Measures)
     memory: MemoryTracker = field(default_factory=MemoryTracker)
+    threads: ThreadTracker = field(default_factory=ThreadTracker)
     forgiven: Begun | None = None
     """A failure that does not count: it is older than its file, which was added (again) since."""
     refusal: str | None = None
@@ -130,6 +132,7 @@ def view_of(
         burst_cores=fact.burst_cores if fact else None,
         usage=measures.usage,
         memory=record.memory.use,
+        threads=record.threads.use,
         progress=progress,
         attained_core_s=measures.attained_core_s,
         started_at_s=measures.started_at_s,

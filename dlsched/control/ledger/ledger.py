@@ -6,13 +6,14 @@ listing, the job files and the records of ended jobs. It decides no limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.holders import idle_alarms
 from dlsched.control.gpus.pending import Assignments, Member
 from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.blindness import NEITHER, Condition, condition
+from dlsched.control.ledger.bottleneck import Bottlenecks, bottleneck_alarms
 from dlsched.control.ledger.cpu import capacity_alarms, divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
@@ -28,6 +29,7 @@ from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
 from dlsched.control.ledger.memory import MemoryAlarms
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
+from dlsched.control.ledger.threads import spinning_alarms
 from dlsched.control.ledger.tiers import TierTracker
 from dlsched.control.ledger.updated import Queued, State
 from dlsched.estimate.finish import finish_forecast, unknown
@@ -62,6 +64,7 @@ class Ledger:
         self._wakes: list[str] = []
         self._capacity_cores: float | None = None
         self._memory_alarms = MemoryAlarms()
+        self._bottlenecks = Bottlenecks()
         self._host: tuple[float, float] | None = None
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
@@ -76,6 +79,9 @@ class Ledger:
         members = self._members(jobs, statuses)
         queued = self._starts(jobs, statuses, node, members)
         views = tuple(self._view(jobs, name, statuses[name]) for name in sorted(statuses))
+        views = self._bottlenecks.named(
+            views, jobs.facts, node, observed.now_s, self._options.window_s
+        )
         return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
@@ -108,10 +114,17 @@ class Ledger:
                 *engine_alarms(observed),
                 *capacity_alarms(observed.node),
                 *divergence_alarms(views),
+                *bottleneck_alarms(views),
                 *self._memory_alarms.of(views, observed),
+                *spinning_alarms(views),
                 *desired.alarms,
             ),
         )
+
+    @property
+    def missed(self) -> Collection[str]:
+        """Services that miss their target: what they wait for is to be sampled."""
+        return self._bottlenecks.missed
 
     def adopt(self, options: LedgerOptions) -> None:
         """Use new options from the next update on."""
@@ -168,6 +181,7 @@ class Ledger:
         for name, record in self._records.items():
             fact = facts.get(name)
             record.memory.update(fact, observed.now_s)
+            record.threads.update(fact, observed)
             self._tiers.observe(record.spec, fact, self._options.tier_evaluations, observed.now_s)
             if fact is None:
                 record.measures.absent()
@@ -370,6 +384,7 @@ class Ledger:
             and last.state is status.state
             and last.reason == status.reason
             and last.memory is record.memory.use
+            and last.threads is record.threads.use
             and last.tiers == self._tiers.tiers(name)
             and (last.desired is record.desired or last.desired == record.desired)
             and (last.blind, last.idle) == self._condition(now_s, record, fact, last.progress)

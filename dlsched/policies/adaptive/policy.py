@@ -177,9 +177,13 @@ class AdaptivePolicy:
         elif rule.mode == "slo":
             hold, back = _held_back(snapshot, parts, before.hold)
         limits |= {name: min(cores, limits[name] or cores) for name, cores in back.ceilings.items()}
+        why = {**services.why, **trainings.why, **rest.why, **_why_even(parts), **back.why}
+        for name in _slowed(snapshot, limits):
+            limits[name] = None
+            why[name] = f"{why[name]}; {_NO_CEILING}"
         return Decision(
             limits={job.name: Limits(limits[job.name]) for job in snapshot.running},
-            why={**services.why, **trainings.why, **rest.why, **_why_even(parts), **back.why},
+            why=why,
             memory=AdaptiveMemory(
                 services.memory,
                 trainings.memory,
@@ -194,6 +198,20 @@ class AdaptivePolicy:
             outlooks={**services.outlooks, **trainings.outlooks},
             expected_s=_expected_s(services, limits),
         )
+
+
+_NO_CEILING = "the job's threads would spin under a CPU limit, so it gets a weight alone"
+
+
+def _slowed(snapshot: Snapshot, limits: Mapping[str, float | None]) -> list[str]:
+    """Jobs that a ceiling would slow by far more than it takes from them: their threads spin. They
+    did in this start, perhaps under a ceiling that has gone since. Where there are no weights, a
+    ceiling is all there is."""
+    if not snapshot.node.weighs:
+        return []
+    return [
+        job.name for job in snapshot.running if job.threads.spun and limits[job.name] is not None
+    ]
 
 
 def _why_even(parts: Divided) -> dict[str, str]:

@@ -8,6 +8,7 @@ Everything runs in the loop's thread, but for `logs` and what is begun in the ba
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import wait
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
-from dlsched.model.facts import ContainerFact, Observation, Operation
+from dlsched.model.facts import ContainerFact, NodeFact, Observation, Operation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import Allotments, change_allotment, job_dir
 from dlsched.runtime.cgroup.enclosing import Surroundings
@@ -50,6 +51,8 @@ from dlsched.runtime.machine.container import Machine, Unwanted
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.runtime.originals import Originals
+from dlsched.runtime.threads.reader import ThreadReader
+from dlsched.runtime.threads.sampler import ThreadSampler
 from dlsched.runtime.wire.tap import Tap
 from dlsched.store.adoptions import Adoptions
 
@@ -97,6 +100,7 @@ class DockerRuntime:
         self._patience = Patience(options.call_wait_s, now_s=clock.now_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
         self._cpu_users = CpuUsers(clock.now_s, begin, instance.left_out, proc)
+        self._threads = ThreadSampler(begin, ThreadReader(clock.now_s, time.sleep, proc).read)
         self._listings = Listings(instance, self._patience, booted_at())
         self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
@@ -141,6 +145,7 @@ class DockerRuntime:
             )
         )
         self.read_from = self._watches.read_from
+        self.examine = self._watches.examine
         self.moves = Moves(
             instance,
             self._machine,
@@ -188,6 +193,8 @@ class DockerRuntime:
         self._changed.clear()
         jobs = frozenset(one.described.container_id for one in watches)
         self._cpu_users.sample(now_s, jobs)
+        busy_core_s = host.busy_core_s()
+        self._sample_threads(now_s, busy_core_s, node)
         names = self._container_names()
         return Observation(
             now_s=now_s,
@@ -196,11 +203,22 @@ class DockerRuntime:
             containers=self._facts,
             begun=self._machine.begun(listing),
             left_alone=() if listing is None else listing.left_alone,
-            host_busy_core_s=host.busy_core_s(),
+            host_busy_core_s=busy_core_s,
             node=node and replace(node, host_cpu=self._cpu_users.named(names, jobs)),
             gpus_away=self.moves.gpus_away(),
             container_names=names,
         )
+
+    def _sample_threads(
+        self, now_s: float, busy_core_s: float | None, node: NodeFact | None
+    ) -> None:
+        """Have the threads of containers sampled; the next facts have what is found."""
+        cores = host.threads() if node is None else node.cores
+        groups = [one for watch in self._watches.all() if (one := watch.counted()) is not None]
+        for container, fact in self._threads.sample(now_s, busy_core_s, cores, groups).items():
+            watch = self._watches.get(container)
+            if watch is not None:
+                watch.threads = fact
 
     def _container_names(self) -> Mapping[str, str]:
         """The engine's names of all containers on GPUs, and of those that use CPU, by ID."""

@@ -17,6 +17,7 @@ from dlsched.model.facts import (
     MemoryFact,
     Operation,
     Report,
+    ThreadsFact,
     Usage,
     WireFact,
 )
@@ -24,11 +25,13 @@ from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
+from dlsched.runtime.cgroup.waits import SAMPLE_EACH_S, SAMPLE_S, WaitReader
 from dlsched.runtime.docker.progress_readers import Outside, open_sources, wall_s
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
 from dlsched.runtime.progress.sources import Source
+from dlsched.runtime.threads.reader import Group
 from dlsched.runtime.wire.callers import Caller
 from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
@@ -58,8 +61,12 @@ class Watch:
         self._outside = outside
         self.reader: CgroupReader | None = None
         """Its cgroup, while it runs."""
+        self.threads: ThreadsFact | None = None
+        """The last sample of its threads in this start."""
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
+        self._waits: WaitReader | None = None
+        """None: it has met its target in this start."""
         self._sources: tuple[Source, ...] = ()
         self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
         """Sources that its job's file names, and its target."""
@@ -132,6 +139,19 @@ class Watch:
         if self.reader is not None:
             self._sources += self._opened(*asked, from_end=from_end)
 
+    def examine(self, now_s: float, every_s: float | None) -> None:
+        """Sample what its threads wait for so often; None: not now."""
+        if every_s is None or self.reader is None:
+            return
+        if self._waits is None:
+            described = self.described
+            self._waits = WaitReader(
+                described.pid, self._outside.proc, container=described.container_id
+            )
+        last = self._waits.last
+        if last is None or now_s - last.at_s >= every_s:
+            self._waits.sample(now_s)
+
     def doubt(self) -> None:
         """Its limits are changed, or may have been: read everything of it next time."""
         self._read_all_s = float("-inf")
@@ -171,6 +191,8 @@ class Watch:
             self.reader,
             self._asked,
             self._wire_fact,
+            self._waits and self._waits.last,
+            self.threads,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
@@ -194,6 +216,7 @@ class Watch:
         if self._wire is not None:
             self._wire.close()
         self._wire, self._wire_fact, self._measured = None, None, ()
+        self._waits = None
         self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
@@ -274,6 +297,9 @@ class Watch:
             burst_cores=burst_cores,
             usage=usage,
             memory=reading.memory if runs else MemoryFact(),
+            waits=None if self._waits is None else self._waits.last,
+            name=described.name,
+            threads=self.threads if runs else None,
         )
 
     @property
@@ -292,6 +318,24 @@ class Watch:
         shares = self.described.limits.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
+    def counted(self) -> Group | None:
+        """What its group counted last, for those who sample its threads; None: nothing."""
+        used_core_s, folder = self._reading.usage_core_s, None
+        if self.reader is not None:
+            folder = self.reader.cpu_folder
+        if self.reader is None or folder is None or used_core_s is None:
+            return None
+        container = self.described.container_id
+        return Group(
+            container,
+            (container, self._started_at_s),
+            folder,
+            self.reader.v2,
+            used_core_s,
+            self._reading.periods or 0,
+            self._reading.throttled_periods or 0,
+        )
+
     @property
     def kernel_weight(self) -> int:
         """Its weight in the kernel's unit; 0 in the idle class, and while it is unknown."""
@@ -300,7 +344,7 @@ class Watch:
         return 0 if reading.idle else weight or 0
 
     def _open(self, now_s: float, *, from_end: bool, ran_before: bool = False) -> None:
-        self._reading, self._given = CgroupReading(), None
+        self._reading, self._given, self.threads = CgroupReading(), None, None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
         self.reader = CgroupReader(
@@ -459,6 +503,8 @@ def _asks(described: Inspected) -> tuple[tuple[ProgressSource, ...], Target | No
     return described.sources, None if adopted is None else adopted.target
 
 
+_EARLY_S = 0.1
+"""Cycles begin a little sooner or later than their period."""
 JUST_STARTED_S = 10.0
 """A container of which a listing says so is new: listings follow events within seconds."""
 
@@ -511,6 +557,12 @@ class Watches:
             watch = self._watches.get(self.ids.get(spec.name, ""))
             if watch is not None:
                 watch.read_from(spec)
+
+    def examine(self, jobs: Collection[str], now_s: float) -> None:
+        """Sample what the threads of these jobs wait for, and of no others."""
+        every_s = max(SAMPLE_S, SAMPLE_EACH_S * len(jobs)) - _EARLY_S
+        for watch in self._watches.values():
+            watch.examine(now_s, every_s if watch.described.job in jobs else None)
 
     def get(self, container: str) -> Watch | None:
         """That container's watch; None: it is not listed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dlsched.control.ledger.cpu import divide_cpu
@@ -13,6 +13,7 @@ from dlsched.runtime.cgroup.enclosing import Around, Surroundings, cpu_list
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.host import CPUS, available_cpu, physical_cores, threads
+from dlsched.runtime.threads.places import NotAllowed, Thread
 
 DESCRIPTORS_A_JOB = 20
 """Typically fourteen; a group in others with a limit, a log and a page take more."""
@@ -63,6 +64,17 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("pressure", "ok", line)
     else:
         yield Finding("pressure", "warn", "the kernel reports no CPU pressure", "boot with psi=1")
+
+
+def spinning(place: Callable[[int], Thread] = Thread) -> Finding:
+    """Whether threads that spin can be recognised."""
+    try:
+        place(os.getpid()).close()
+    except (NotAllowed, OSError) as error:
+        line = f"threads of containers that spin are not recognised: {error}"
+        remedy = "on x86-64 give dlsched CAP_PERFMON and the call perf_event_open, as its unit does"
+        return Finding("threads", "warn", line, remedy)
+    return Finding("threads", "ok", "threads of containers that spin are recognised")
 
 
 def capacity(

@@ -20,7 +20,7 @@ from dlsched.model.facts import Report
 from dlsched.model.spec import BAND_RATIO, LatencyTarget, Target
 from dlsched.simulation.node.loops import RequestStream, RequestWork
 from dlsched.simulation.node.service import LatencyTally
-from dlsched.simulation.node.workloads import ServiceLoad
+from dlsched.simulation.node.workloads import ServiceLoad, spinning_pace
 
 PERIOD_S = 0.1
 """The kernel's period of CPU bandwidth."""
@@ -52,8 +52,7 @@ class PlayedService:
     def __init__(self, load: ServiceLoad, target: Target | None, seed: str) -> None:
         assert load.loop is not None
         self.load = load
-        self.usage_core_s = 0.0
-        self.cores = 0.0
+        self.usage_core_s = self.cores = 0.0
         self.speed = 1.0
         """Work that the node does per core-second."""
         self._wanted_cores = 0.0
@@ -64,7 +63,8 @@ class PlayedService:
         """Fraction of about the last ten seconds in which its threads waited for a core."""
         self._pace = 1.0
         """Work that it does itself per core-second."""
-        self.throttled = False
+        self.throttled = self.spins = False
+        """`spins`: whether its threads have fewer cores than they are, and spin for each other."""
         self.touch: Callable[[], None] = lambda: None
         """Called before another service changes the cores that it wants."""
         self.callee: PlayedService | None = None
@@ -125,6 +125,11 @@ class PlayedService:
         self._pace = self.speed
         if self.load.peak_cores < math.inf:
             self._pace *= self.load.efficiency(cores)
+        self.spins = False
+        if self.load.spin_ratio < 1.0 and cores > 0.0 and (most := self._most_cores) > 0.0:
+            part = min(cores, self._quota_cores) / most
+            self.spins = part < 1.0 - _EPS
+            self._pace *= spinning_pace(self.load.spin_ratio, min(part, 1.0))
 
     def ends_in_s(self) -> float:
         """Seconds until its next event."""

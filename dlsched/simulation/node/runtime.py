@@ -17,6 +17,7 @@ from dlsched.model.facts import (
     Observation,
     Report,
     Sample,
+    ThreadsFact,
     Usage,
 )
 from dlsched.model.spec import JobSpec, Limits
@@ -26,6 +27,9 @@ from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import Fault, Pause, ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.node.world import Computation, Process, StartUp, World
+
+SAMPLED_S = 10.0
+"""As `runtime.threads.sampler` has it."""
 
 
 def falsified(line: Report, factor: float) -> Report:
@@ -72,6 +76,8 @@ class _Container:
     throttled_before_s: float = 0.0
     begun: bool = True
     """Its first start is in progress: the engine does not list it yet."""
+    threads: ThreadsFact | None = None
+    """The last sample of its threads."""
     last: ContainerFact | None = None
     """The fact after its exit, which no longer changes."""
 
@@ -205,7 +211,7 @@ class SimulatedRuntime:
         container.state = ContainerState.RUNNING
         container.starts += 1
         container.started_at_s = self.world.now_s
-        container.exit_code = None
+        container.exit_code = container.threads = None
         container.used_before_core_s = process.load.usage_core_s
         container.ran_before_s = process.ran_s
         container.throttled_before_s = process.throttled_s
@@ -331,7 +337,20 @@ class SimulatedRuntime:
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
             reports=self._reports(one, now_s),
             usage=Usage(cpu_wait_ratio=wait_ratio),
+            threads=self._sampled(one, now_s),
         )
+
+    def _sampled(self, one: _Container, now_s: float) -> ThreadsFact | None:
+        """Its threads, where they spin, as they are sampled on a host."""
+        load, last = one.process.load, one.threads
+        is_due = last is None or now_s - last.at_s >= SAMPLED_S
+        if is_due and isinstance(load, PlayedService | Training) and load.spins:
+            threads, spun = load.load.threads, 1.0 - load.load.spin_ratio
+            waited = max(threads - load.cores, 0.0)
+            one.threads = ThreadsFact(
+                now_s, round(threads), load.cores, waited, 0.0, 0.0, 0.0, spun
+            )
+        return one.threads
 
     def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:
         load = one.process.load

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.facts import Report, Sample
 from dlsched.model.spec import AccuracyTarget, Target, Tier
-from dlsched.simulation.node.workloads import TrainingLoad
+from dlsched.simulation.node.workloads import TrainingLoad, spinning_pace
 
 LINE_INTERVAL_S = 1.0
 """Minimum time between two lines of a reporter; a later value replaces an unwritten one."""
@@ -28,6 +28,9 @@ class Training:
         self.usage_core_s = 0.0
         self.cores = 0.0
         self.throttled = False
+        self.spins = False
+        """As that of a played service."""
+        self._pace = 1.0
         self.tier_times_s: dict[Tier, float] = {}
         self.completed_s: float | None = None
         self._chance = chance
@@ -50,11 +53,16 @@ class Training:
     def grant(self, cores: float, quota_cores: float) -> None:
         self.cores = cores
         self.throttled = quota_cores < self._threads and cores > 0.99 * quota_cores
+        part = min(cores / self._threads, 1.0) if self._threads else 1.0
+        self.spins = self.load.spin_ratio < 1.0 and 0.0 < part < 1.0 - _DONE_STEPS
+        self._pace = spinning_pace(self.load.spin_ratio, part) if self.spins else 1.0
 
     def ends_in_s(self) -> float:
         """Seconds to its last step, at the present rate."""
         left = self.load.steps - self._steps
-        return left * self.load.work_core_s / self.cores if self.cores > 0 else math.inf
+        if self.cores <= 0:
+            return math.inf
+        return left * self.load.work_core_s / (self.cores * self._pace)
 
     def advance(self, now_s: float, elapsed_s: float) -> None:
         """Let time pass at the present rate; `now_s` is the beginning."""
@@ -63,7 +71,8 @@ class Training:
             return
         self.usage_core_s += used
         before = self._steps
-        self._steps = after = min(before + used / self.load.work_core_s, float(self.load.steps))
+        done = used * self._pace / self.load.work_core_s
+        self._steps = after = min(before + done, float(self.load.steps))
         for tier, step in self._tiers.items():
             if step <= after and tier not in self.tier_times_s:
                 self.tier_times_s[tier] = now_s + self._takes_s(max(0.0, step - before))
@@ -111,7 +120,7 @@ class Training:
         return lines
 
     def _takes_s(self, steps: float) -> float:
-        return steps * self.load.work_core_s / self.cores
+        return steps * self.load.work_core_s / (self.cores * self._pace)
 
     def _report(self, step: int, at_s: float) -> None:
         value = self._measured(self.load.curve.value(step))

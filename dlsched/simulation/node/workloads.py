@@ -11,6 +11,17 @@ from dlsched.model.spec import JobSpec
 from dlsched.simulation.node.learning_curves import Curve, Measured
 from dlsched.simulation.node.loops import Loop
 
+SPINS_UP_TO = 0.75
+"""At a quarter, a half and three quarters of a core a thread, two threads that spin for each other
+lose about the same (benchmarks/results/threads.json)."""
+
+
+def spinning_pace(spin_ratio: float, part: float) -> float:
+    """Work in a core-second of threads that spin for each other, while they have that part of a
+    core each, as fraction of that with a core each. From `SPINS_UP_TO` on it is assumed to grow
+    linearly."""
+    return spin_ratio + (1.0 - spin_ratio) * max((part - SPINS_UP_TO) / (1.0 - SPINS_UP_TO), 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportNoise:
@@ -50,6 +61,9 @@ class ServiceLoad:
     """Fraction of a request's work that one thread does before all `threads` do the rest."""
     peak_cores: float = math.inf
     """Cores at which its throughput is highest: beyond, its threads wait for each other's locks."""
+    spin_ratio: float = 1.0
+    """Work in a core-second while its threads have fewer cores than they are, as fraction of that
+    at other times, as in `spinning_pace`."""
     calls: str | None = None
     """The service that each request asks after half of its work, and whose answer it awaits."""
     report_s: float = 1.0
@@ -94,6 +108,8 @@ class TrainingLoad:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None: a crash loses all."""
     pauses: tuple[Pause, ...] = ()
+    spin_ratio: float = 1.0
+    """As that of a service."""
 
 
 Load = ServiceLoad | TrainingLoad

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.measured import unclear
 from dlsched.model.actions import Action, Move, Outcome, Resize, Start
+from dlsched.model.bottleneck import Cause
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import TargetStates, in_full, recalled, turned
 from dlsched.model.spec import AccuracyTarget, Limits
@@ -137,6 +138,7 @@ class Reported:
     """The last reason for which its latency could not be judged."""
     oom_kills: int | None = None
     """None: unknown, so that the next count is no news."""
+    bottleneck: Cause | None = None
 
 
 _NOTHING = Reported(JobState.WAITING, Tiers())
@@ -154,7 +156,8 @@ def reported(
     why = why or (before.unclear if before is not None else None)
     idle, problem = job.idle is not None, _gpu_problem(job, node)
     kills = job.memory.oom_kills
-    return Reported(job.state, tiers, blind, idle, problem, targets, diverged, why, kills)
+    cause = None if job.bottleneck is None else job.bottleneck.cause
+    return Reported(job.state, tiers, blind, idle, problem, targets, diverged, why, kills, cause)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
@@ -241,7 +244,7 @@ def events(
         kills, before_kills = after[name].oom_kills or 0, known.oom_kills
         if before_kills is not None and kills > before_kills:
             record(name, "oom-kill", _killed(job, kills - before_kills))
-        for kind, reason in _reached(job, known.tiers):
+        for kind, reason in (*_reached(job, known.tiers), *_blocked(job, known.bottleneck)):
             record(name, kind, reason)
         for kind, outlook in turns:
             record(name, kind, f"{outlook.tier}: {in_full(outlook, now_s)}")
@@ -264,6 +267,13 @@ def _killed(job: JobView, count: int) -> str:
         reached = f"its memory limit of {limit} was reached"
         why = reached if memory.limit_reached else f"memory ran out; its limit is {limit}"
     return f"The kernel killed {what} of {job.name} because {why}."
+
+
+def _blocked(job: JobView, before: Cause | None) -> list[tuple[str, str]]:
+    found = job.bottleneck
+    if found is not None and found.cause is not before:
+        return [("bottleneck", found.text.removeprefix("Bottleneck: "))]
+    return [("no-bottleneck", "")] if found is None and before is not None and job.runs else []
 
 
 def _reached(job: JobView, before: Tiers) -> list[tuple[str, str]]:

@@ -46,8 +46,8 @@ class Event:
     job: str
     kind: str
     """arrived, left, state, blind, sighted, idle, busy (again), unclear, gpu-trouble, gpu-well,
-    deliverable, finish, diverged, finite (again), oom-kill, hook (the operator's command has run),
-    or a target's new forecast: crowded, impossible, possible."""
+    deliverable, finish, diverged, finite (again), bottleneck, no-bottleneck, oom-kill, hook (the
+    operator's command has run), or a target's new forecast: crowded, impossible, possible."""
     before: str | None
     after: str | None
     reason: str

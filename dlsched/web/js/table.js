@@ -132,7 +132,7 @@ export class Table {
     setText(row.shape, said.shape);
     setText(row.word, said.word);
     const doubt = job.uncertain, why = job.blind ?? job.idle ?? "";
-    const title = job.reason ?? job.diverged ?? why;
+    const title = job.bottleneck?.text ?? job.reason ?? job.diverged ?? why;
     if (row.state.title !== title) row.state.title = title;
     setText(row.target, job.target?.text ?? "–");
     if (row.target.title !== row.target.textContent) row.target.title = row.target.textContent;

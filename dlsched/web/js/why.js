@@ -63,6 +63,7 @@ export class Why {
       const state = stateOf(job);
       line("state", `${state.shape} ${state.word}${job.reason ? `: ${job.reason}` : ""}`, state.key);
       line("target", job.target && `${job.target.text}${job.ratio === null && job.uncertain !== "unclear" ? "" : `, measured ${latency(job)} over ${plural(job.requests, "request")}`}`);
+      line("bottleneck", job.bottleneck && `${job.bottleneck.cause}. ${job.bottleneck.evidence} ${job.bottleneck.remedy}`, "failed");
       line("diverged", job.diverged, "failed");
       line("failing", job.failing, "failed");
       line(job.uncertain, job.failing ? null : job.blind ?? job.idle, job.blind ? "failed" : "");
@@ -83,6 +84,7 @@ export class Why {
     line("host CPU", cpu?.text);
     if (job?.gpu) line("GPU", gpuText(job.gpu));
     line("memory", job?.memory?.text || (job?.memory_bytes ? gib(job.memory_bytes) : ""), job?.memory?.filling ? "failed" : "");
+    line("threads", job?.threads?.spinning, "failed");
     const { shadow } = now;
     if (shadow) line(`${shadow.policy} would`, shadow.trouble ?? [shadow.limits && `give ${cores(shadow.limits.cpu_cores)} cores`, shadow.why, shadow.guard].filter(Boolean).join(": "));
     return [el("dl", { class: "facts" }, ...lines)];

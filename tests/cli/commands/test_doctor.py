@@ -173,6 +173,7 @@ def test_host_and_sockets_are_looked_at_and_the_probe_needs_an_engine(program: P
         "burst",
         "idle",
         "pressure",
+        "threads",
         "files",
         "state",
         "run",

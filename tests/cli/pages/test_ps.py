@@ -9,11 +9,21 @@ import pytest
 
 from dlsched.api.status import node_status
 from dlsched.cli.pages.ps import node_line
+from dlsched.control.ledger.bottleneck import bottleneck_alarms
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Move, Outcome, Start
+from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, LatencySketch, LogFact, Sample
+from dlsched.model.facts import (
+    CpuUser,
+    CpuUserKind,
+    HostCpu,
+    LatencySketch,
+    LogFact,
+    Sample,
+    ThreadsFact,
+)
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -33,6 +43,8 @@ from dlsched.model.state import (
     MemoryUse,
     Progress,
     Reached,
+    Spinning,
+    ThreadUse,
     Tiers,
 )
 from tests.cli.conftest import Program
@@ -201,6 +213,35 @@ def filling() -> CycleReport:
     return report_of(fills, free, job("unread", target=None))
 
 
+def blocked() -> CycleReport:
+    """One that waits for the disk, one for its CPU limit, and one for what nobody knows."""
+    found = (
+        (Cause.DISK, "On average 6.0 of its 8 threads waited for the disk, and 0.10 ran."),
+        (Cause.CPU, "Its threads waited 3.00 s for a CPU in each second, and ran 0.60 s."),
+        (Cause.NOT_KNOWN, "Of 8.0 open requests none of these explains most."),
+    )
+    jobs = [
+        replace(
+            job(cause.name.lower(), latency_s=0.2),
+            bottleneck=Bottleneck(cause, evidence, "This is what to do.", NOW_S - 70.0),
+        )
+        for cause, evidence in found
+    ]
+    alarms = tuple(one.text for one in bottleneck_alarms(jobs))
+    return replace(report_of(*jobs), alarms=alarms)
+
+
+def spinning() -> CycleReport:
+    """One whose threads spin under its limit, and one that busy neighbours leave too little."""
+    sample = ThreadsFact(NOW_S, 8, 0.97, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1")
+    limited = Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1")
+    squeezed = Spinning(2, 0.93, limited=False, spun_ratio=0.52, library="libopenblas.so.0")
+    return report_of(
+        replace(job("limited", target=None), threads=ThreadUse(sample, limited, spun=True)),
+        replace(job("squeezed", target=None), threads=ThreadUse(sample, squeezed, spun=True)),
+    )
+
+
 def empty() -> CycleReport:
     return replace(example_report(), snapshot=replace(example_report().snapshot, jobs=()))
 
@@ -213,6 +254,8 @@ SCENES: Mapping[str, Callable[[], CycleReport]] = {
     "short": short,
     "late": late,
     "filling": filling,
+    "blocked": blocked,
+    "spinning": spinning,
     "unheard": unheard,
     "empty": empty,
 }

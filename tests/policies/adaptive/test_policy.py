@@ -11,7 +11,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, Limits
-from dlsched.model.state import JobState, JobView, Progress, Snapshot
+from dlsched.model.state import JobState, JobView, Progress, Snapshot, ThreadUse
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.policy import AdaptiveMemory, divided
 from dlsched.policies.registry import load
@@ -53,6 +53,19 @@ def test_a_service_is_placed_first_and_weighs_more_than_a_training() -> None:
     parts = decision.weights
     assert parts["a"] > parts["b"]
     assert decision.limits["b"] == Limits()  # all that is idle may be used
+
+
+@pytest.mark.parametrize("mode", ["band", "slo"])
+def test_threads_that_spin_under_a_ceiling_have_none(mode: str) -> None:
+    others = [service(name, used=0.9) for name in "bc"]
+    decisions = [
+        course(replace(service("a", 0.2), threads=ThreadUse(spun=spun)), *others, mode=mode)
+        for spun in (False, True)
+    ]
+    assert decisions[1].limits["a"] == Limits()
+    if mode == "band":
+        assert decisions[0].limits["a"] != Limits()
+        assert "threads would spin" in decisions[1].why["a"]
 
 
 def test_only_a_job_without_a_target_that_takes_much_weighs_less_than_a_service() -> None:

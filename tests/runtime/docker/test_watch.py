@@ -16,7 +16,7 @@ import pytest
 
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.errors import EngineUnavailable
-from dlsched.model.facts import ContainerState, LogFact, Report, WireFact
+from dlsched.model.facts import ContainerState, LogFact, Report, ThreadsFact, WireFact
 from dlsched.model.sources import (
     LabelFilter,
     LogPattern,
@@ -419,6 +419,30 @@ def test_where_nothing_changed_the_fact_is_the_same_object(group: Group) -> None
     assert watch.fact(5.0, None)[0].usage_core_s == 9.0
 
 
+SAMPLE = ThreadsFact(1.0, 8, 1.0, 7.0, 0.0, 4.0, 100.0, 0.7, "libgomp.so.1")
+
+
+@pytest.mark.parametrize("group", ["v1", "v2"], indirect=True)
+def test_a_sample_of_its_threads_is_news_and_ends_with_its_start(group: Group) -> None:
+    watch, folder = group()
+    first, _ = watch.fact(1.0, None)
+    counted = watch.counted()
+    assert counted is not None
+    assert (counted.container, counted.folder) == (WHOLE, folder)
+    assert counted.usage_core_s == first.usage_core_s
+    assert (counted.periods, counted.throttled_periods) == (first.periods, first.throttled_periods)
+    watch.threads = SAMPLE
+    assert watch.fact(2.0, None)[0].threads is SAMPLE
+    again = replace(watch.described, started_at="2026-11-21T18:00:00Z", restarts=1)
+    watch.take(ended(watch.described), 3.0)
+    assert watch.counted() is None
+    assert watch.fact(3.0, None)[0].threads is None
+    watch.take(again, 4.0)
+    assert watch.fact(4.0, None)[0].threads is None
+    last = watch.counted()
+    assert last is not None and last.start != counted.start
+
+
 def test_on_version_1_a_reporting_services_waiting_is_measured(
     group: Group, tmp_path: Path
 ) -> None:
@@ -713,3 +737,45 @@ def test_the_presets_group_takes_the_name_of_the_targets_metric() -> None:
     assert _names(source, AccuracyTarget("quality", 0.5, 0.6)) == {"map": "quality"}
     assert _names(source, AccuracyTarget("map50", 0.5, 0.6)) == {}
     assert _names(source, None) == {}
+
+
+def test_threads_are_sampled_while_that_is_asked(group: Group) -> None:
+    watch, _ = group()
+    assert watch.fact(1.0, None)[0].waits is None
+    watch.examine(2.0, 1.9)
+    fact, _ = watch.fact(2.0, None)
+    assert fact.waits is not None
+    assert (fact.waits.at_s, fact.name) == (2.0, "web")
+    watch.examine(3.0, 1.9)  # too soon
+    assert watch.fact(3.0, None)[0] is fact
+    watch.examine(4.0, None)
+    assert watch.fact(4.0, None)[0] is fact
+    watch.examine(5.0, 1.9)
+    again, _ = watch.fact(5.0, None)
+    assert again.waits is not None
+    assert again.waits.at_s == 5.0
+
+
+def test_another_start_has_no_samples(group: Group) -> None:
+    watch, _ = group()
+    watch.examine(2.0, 1.9)
+    watch.take(replace(watch.described, started_at="later"), 3.0)
+    assert watch.fact(3.0, None)[0].waits is None
+
+
+def test_many_jobs_are_sampled_less_often(tmp_path: Path) -> None:
+    """Twenty that miss their targets: each every six seconds."""
+    proc = tree("v1", tmp_path)
+    ids = [f"{number:02}" + WHOLE[2:] for number in range(20)]
+    containers = {
+        one: replace(described(), job=one[:2], pid=FIXTURE_PID, container_id=one) for one in ids
+    }
+    with closing(Watches(Outside(FakeLog().follow, proc=proc))) as watches:
+        watches.show(Listing(1.0, containers), 1.0)
+        jobs, taken = {one[:2] for one in ids[1:]} | {"gone"}, []
+        for now_s in range(20):
+            watches.examine(jobs, float(now_s))
+            facts = [one.fact(float(now_s), None)[0] for one in watches.all()]
+            taken += [fact.job for fact in facts if fact.waits and fact.waits.at_s == now_s]
+    assert "00" not in taken
+    assert {taken.count(one[:2]) for one in ids[1:]} == {4}

@@ -163,6 +163,23 @@ def test_locks_make_two_cores_the_best_of_all() -> None:
     assert answered[8] == pytest.approx(8 / 15 * answered[1], rel=0.03)
 
 
+def test_threads_that_spin_do_less_once_they_have_fewer_cores_than_they_are() -> None:
+    clients = Loop("closed", clients=1)
+    honest = ServiceLoad(0.02, noise=0.0, threads=2.0, loop=clients)
+    spins = replace(honest, spin_ratio=0.4)
+
+    def answers(load: ServiceLoad, ceiling_cores: float | None = None, beside: int = 0) -> int:
+        busy = [job(f"busy-{index}", honest) for index in range(beside)]
+        one, *_ = play(job("a", load, ceiling_cores), *busy, duration_s=20.0)
+        return len(one.took_s)
+
+    assert answers(spins) == answers(honest), "each thread has a core"
+    for more in ({"ceiling_cores": 1.0}, {"beside": 1}):
+        assert answers(spins, **more) == pytest.approx(0.4 * answers(honest, **more), rel=0.1)
+    nearly = {"ceiling_cores": 1.75}
+    assert answers(spins, **nearly) == pytest.approx(0.7 * answers(honest, **nearly), rel=0.1)
+
+
 def test_a_batch_comes_at_one_moment_besides_the_others() -> None:
     loop = Loop("periodic", 1.0, batch=20, batch_at_s=5.5, batch_every_s=10.0)
     (one,) = play(job("a", ServiceLoad(0.001, loop=loop)), duration_s=30.0)

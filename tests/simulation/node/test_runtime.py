@@ -184,6 +184,19 @@ def test_a_training_computes_less_in_its_pauses() -> None:
     assert used == pytest.approx([3.0, 3.0, 8.0, 8.0, 10.0, 10.5, 12.5])
 
 
+def test_threads_that_spin_are_sampled_from_the_moment_that_they_lack_cores() -> None:
+    one = job(replace(TRAINING, threads=2.0, spin_ratio=0.25, steps=10_000))
+    made = started(one)
+    assert fact(made, 5.0).threads is None
+    container = fact(made, 5.0).container_id
+    made.apply(Resize("one", container, Limits(), Limits(1.0), 1024, ""), 5.0)
+    seen = fact(made, 6.0).threads
+    assert seen is not None
+    assert (seen.busy, seen.used_cores, seen.waited_cores, seen.spun_ratio) == (2, 1.0, 1.0, 0.75)
+    assert fact(made, 12.0).threads is seen
+    assert fact(made, 17.0).threads is not seen
+
+
 def test_a_burst_is_known_where_the_kernel_has_it() -> None:
     made = started(job())
     made.observe(2.0)

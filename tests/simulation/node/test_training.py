@@ -59,6 +59,17 @@ def test_throttled_is_who_meets_the_quota_before_threads_or_neighbours() -> None
         assert one.throttled is throttled
 
 
+def test_threads_that_spin_take_longer_for_the_same_steps() -> None:
+    one = training(replace(LOAD, spin_ratio=0.25))
+    one.grant(2.0, 8.0)
+    assert (one.spins, one.ends_in_s()) == (False, 25.0)
+    one.grant(1.0, 1.0)
+    assert (one.spins, one.ends_in_s()) == (True, 200.0)
+    one.advance(0.0, 40.0)
+    assert (one.step, one.usage_core_s) == (20, 40.0)
+    assert one.tier_times_s == {Tier.DELIVER: 28.0}
+
+
 def test_a_crash_goes_back_to_the_checkpoint_but_a_tier_once_reached_stays() -> None:
     one = training()
     one.grant(2.0, 8.0)

@@ -1,0 +1,1 @@
+"""What a container's threads do with their CPU time, from the kernel's counts and from samples."""

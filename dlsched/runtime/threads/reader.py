@@ -1,0 +1,229 @@
+"""Takes a sample of the threads of containers: first what they compute and how long they wait for
+CPU, by the kernel's counts; then, where several want more CPU than they get, where in their program
+they are. Blocks for its time. What a container can write is hostile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dlsched.model.facts import ThreadsFact
+from dlsched.runtime.cgroup.read import PROC, integer, start_of
+from dlsched.runtime.threads.places import NotAllowed, Thread, spun
+
+COUNTED_S, PLACED_S = 0.3, 1.0
+"""Of a sample: three periods of a limit, to find the threads that compute; and while their places
+are noted."""
+THREADS_MAX = 128
+"""Threads of a container whose counts are read, at 0.05 ms each."""
+PLACED_MAX = 8
+"""Threads of a container whose places are noted: those that compute or wait most."""
+BUSY_RATIO = 0.1
+"""Part of the time that a busy thread computes or waits for CPU, of a sample."""
+WANTED_RATIO = 1.15
+"""Threads that want less than this, of the CPU that they get, do not lack it."""
+
+_TASKS_BYTES = 16 << 10
+_FILE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A container's counts at one moment, by which it may lack CPU or not."""
+
+    container: str
+    start: object
+    """Another value: another start of it."""
+    folder: Path
+    """Of the control group with the CPU files."""
+    v2: bool
+    usage_core_s: float
+    periods: int
+    throttled_periods: int
+
+
+Samples = Mapping[str, ThreadsFact]
+"""By container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The kernel's counts of one thread."""
+
+    ran_ns: int
+    waited_ns: int
+
+    @property
+    def wanted_ns(self) -> int:
+        return self.ran_ns + self.waited_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What threads did between two readings of their counts."""
+
+    before: Mapping[int, Counts]
+    after: Mapping[int, Counts]
+    elapsed_s: float
+
+    @property
+    def used_cores(self) -> float:
+        """Cores that they used."""
+        return self._cores(lambda one: one.ran_ns)
+
+    @property
+    def waited_cores(self) -> float:
+        """Cores that they waited for."""
+        return self._cores(lambda one: one.waited_ns)
+
+    def busiest(self) -> list[int]:
+        """Threads that computed or waited for a good part of the time, most first."""
+        wanted = {
+            one: self.after[one].wanted_ns - self.before[one].wanted_ns
+            for one in self.after.keys() & self.before.keys()
+        }
+        least_ns = BUSY_RATIO * self.elapsed_s * 1e9
+        return sorted(
+            (one for one in wanted if wanted[one] >= least_ns), key=lambda one: -wanted[one]
+        )
+
+    def _cores(self, count_ns: Callable[[Counts], int]) -> float:
+        same = self.after.keys() & self.before.keys()
+        grew_ns = sum(count_ns(self.after[one]) - count_ns(self.before[one]) for one in same)
+        return max(grew_ns, 0) / 1e9 / self.elapsed_s
+
+
+class _Taken(NamedTuple):
+    """The beginning of a container's sample."""
+
+    counts: Mapping[int, Counts]
+    placed: Mapping[int, Thread]
+    switched: Mapping[int, tuple[int, int, int, int]]
+
+
+class ThreadReader:
+    """Takes a sample of containers; blocks for its time."""
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        sleep: Callable[[float], None],
+        proc: Path = PROC,
+        place: Callable[[int], Thread] = Thread,
+    ) -> None:
+        self._now_s, self._sleep, self._proc, self._place = now_s, sleep, proc, place
+
+    def read(self, groups: Sequence[Group]) -> Samples:
+        """A fact for each container whose threads could be read."""
+        tasks = {one.container: self._threads(one) for one in groups}
+        first = {name: self._counted(threads) for name, threads in tasks.items()}
+        began_s = self._now_s()
+        self._sleep(COUNTED_S)
+        elapsed_s = self._now_s() - began_s
+        taken = {}
+        try:
+            for name, threads in tasks.items():
+                taken[name] = self._begun(Span(first[name], self._counted(threads), elapsed_s))
+            began_s = self._now_s()
+            self._sleep(PLACED_S)
+            now_s = self._now_s()
+            return {
+                name: self._fact(one, tasks[name], now_s, now_s - began_s)
+                for name, one in taken.items()
+            }
+        finally:
+            for one in taken.values():
+                for thread in one.placed.values():
+                    thread.close()
+
+    def _begun(self, span: Span) -> _Taken:
+        busy = span.busiest()
+        wanted = span.used_cores + span.waited_cores
+        lacks = len(busy) > 1 and wanted >= WANTED_RATIO * span.used_cores
+        placed: dict[int, Thread] = {}
+        with suppress(NotAllowed):
+            for thread in busy[:PLACED_MAX] if lacks else ():
+                with suppress(OSError):
+                    placed[thread] = self._place(thread)
+        return _Taken(span.after, placed, self._switched(busy))
+
+    def _fact(
+        self, taken: _Taken, threads: Sequence[int], now_s: float, elapsed_s: float
+    ) -> ThreadsFact:
+        spun_ratio, spins_in = self._spun(taken.placed)
+        span = Span(taken.counts, self._counted(threads), elapsed_s)
+        switched = self._switched(taken.switched)
+        voluntary, involuntary, system, ticks = (
+            sum(many[at] - taken.switched[one][at] for one, many in switched.items())
+            for at in range(4)
+        )
+        return ThreadsFact(
+            at_s=now_s,
+            busy=len(span.busiest()),
+            used_cores=span.used_cores,
+            waited_cores=span.waited_cores,
+            system_ratio=system / ticks if ticks else 0.0,
+            voluntary_per_s=voluntary / elapsed_s,
+            involuntary_per_s=involuntary / elapsed_s,
+            spun_ratio=spun_ratio,
+            spins_in=spins_in,
+        )
+
+    def _threads(self, group: Group) -> list[int]:
+        listed = start_of(group.folder / ("cgroup.threads" if group.v2 else "tasks"), _TASKS_BYTES)
+        # The last number may be cut off.
+        lines = (listed or b"").rpartition(b"\n")[0].split()
+        return [int(one) for one in lines[:THREADS_MAX] if one.isdigit() and one != b"0"]
+
+    def _counted(self, threads: Iterable[int]) -> Mapping[int, Counts]:
+        counts = {}
+        for thread in threads:
+            fields = self._file(thread, "schedstat").split()
+            if len(fields) == 3 and fields[0].isdigit() and fields[1].isdigit():
+                counts[thread] = Counts(int(fields[0]), int(fields[1]))
+        return counts
+
+    def _file(self, thread: int, name: str) -> bytes:
+        return start_of(self._proc / str(thread) / name, _FILE_BYTES) or b""
+
+    def _spun(self, placed: Mapping[int, Thread]) -> tuple[float | None, str]:
+        """Which part of the places only waits, and the file with most of them."""
+        by_process: dict[int, list[int]] = {}
+        for thread, sampled in placed.items():
+            process = integer(_line(self._file(thread, "status"), b"Tgid"))
+            if process is not None:
+                by_process.setdefault(process, []).extend(sampled.places())
+        spins, whole, files = 0, 0, Counter[str]()
+        for process, places in by_process.items():
+            with suppress(OSError):
+                count, name = spun(process, places, self._proc)
+                spins, whole = spins + count, whole + len(places)
+                files[name] += count
+        if not whole:
+            return None, ""
+        return spins / whole, files.most_common(1)[0][0] if files else ""
+
+    def _switched(self, threads: Iterable[int]) -> dict[int, tuple[int, int, int, int]]:
+        """Of each thread: how often it went to sleep and how often it was interrupted; its ticks in
+        the kernel, and all."""
+        found = {}
+        for thread in threads:
+            status, stat = self._file(thread, "status"), self._file(thread, "stat")
+            ticks = [integer(one) for one in stat.rpartition(b")")[2].split()[11:13]]
+            names = (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")
+            numbers = (*(integer(_line(status, name)) for name in names), *ticks)
+            match numbers:
+                case int() as slept, int() as interrupted, int() as user, int() as system:
+                    found[thread] = slept, interrupted, system, user + system
+        return found
+
+
+def _line(status: bytes, name: bytes) -> bytes | None:
+    """The value of that name in a file `status`; None: there is none."""
+    begin = status.find(b"\n" + name + b":")
+    end = status.find(b"\n", begin + 1)
+    return None if begin < 0 or end < 0 else status[begin + len(name) + 2 : end]
