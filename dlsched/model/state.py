@@ -187,6 +187,9 @@ class MemoryUse:
     limit_reached: bool = False
     filling: Filling | None = None
     """None: it does not fill up."""
+    held_bytes: int | None = None
+    own_bytes: int | None = None
+    before_bytes: int | None = None
 
 
 STOPPED_BY_COMMAND = "stopped by command; `dlsched submit --start` or a changed file lifts it"
@@ -427,6 +430,9 @@ class NodeView:
     bound_by: str | None = None
     throttled_ratio: float = 0.0
     host_cpu: HostCpu | None = None
+    memory_spare_bytes: int | None = None
+    """What programs can still get without swapping, less the reserve; below 0 where it is in use.
+    None: unknown."""
     weighs: bool = True
     """Whether weights divide it where jobs want more than there is. Policies see GPU time as a node
     too, but ceilings alone divide that."""
