@@ -304,6 +304,7 @@ def everything_report() -> CycleReport:
             spec,
             container=replace(spec.container, gpu_model="A100", gpu_memory_bytes=8 << 30),
             owner=1000,
+            memory_max_bytes=24 << 30,
         ),
         reason="moves",
         gpus_kept=("GPU-44444444-eeee",),
@@ -316,6 +317,8 @@ def everything_report() -> CycleReport:
             6_900_000_000,
             2,
             filling=Filling(1_290_000_000, 2400.0, 8 << 30, 1490.0, NOW_S - 30.0),
+            own_bytes=8 << 30,
+            before_bytes=6 << 30,
         ),
         progress=replace(
             first.progress,
