@@ -68,7 +68,7 @@ models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --make models
 	@.build/models-venv/bin/python examples/images/inference/train.py
 
-# The version is pinned here, the bytes by tests/api/test_page.py.
+# The version is pinned here, the bytes by tests/api/test_live_page.py.
 UPLOT := uplot@1.6.32
 
 vendor:  ## dlsched/web/vendor, the chart library as its makers packed it (npm)

@@ -14,7 +14,7 @@ from dlsched.api.cluster_schema import (
     NodeRow,
     QueueRow,
 )
-from dlsched.cluster.status import SCHEMA_VERSION
+from dlsched.cluster.status_file import SCHEMA_VERSION
 
 JOB = JobRow(
     name="resnet",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize
 from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import HookRun, RejectedFile

@@ -26,6 +26,7 @@ from dlsched.model.facts import (
     LatencySketch,
     LogFact,
     Sample,
+    Usage,
     WireFact,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -54,7 +55,6 @@ from dlsched.model.state import (
     Reached,
     Snapshot,
     Tiers,
-    Usage,
 )
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.rows import Change, Event

@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.cluster.status import read_status
+from dlsched.cluster.status_file import read_status
 from dlsched.model.errors import DaemonUnavailable
 from tools.engines import EngineNode, EngineNodes
 from tools.private_engine import uninterrupted

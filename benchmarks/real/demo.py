@@ -41,7 +41,7 @@ from benchmarks.real.scene import (
     told_if_it_fails,
     typed,
 )
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, engine_cores
+from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, engine_cores
 from tools.session import Process, Session, free_address, session, undivided
 from tools.steps import step
 

@@ -20,7 +20,7 @@ from requests.exceptions import RequestException
 from benchmarks.robustness.cluster_points import program
 from dlsched.cluster.agent.assignments import FOLDER, Assignment
 from dlsched.cluster.core.records import Phase, Record, RecordState, Request, Wanted
-from dlsched.cluster.status import read_status
+from dlsched.cluster.status_file import read_status
 from dlsched.cluster.store import StoreError
 from dlsched.cluster.swarm.calls import SwarmCalls
 from dlsched.cluster.swarm.store import SwarmStore

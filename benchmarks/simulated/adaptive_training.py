@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from benchmarks.publish import results
 from benchmarks.simulated.playing import compare_all, judge_seeds, play
 from dlsched.simulation import scoring
-from dlsched.simulation.node.curves import Family
+from dlsched.simulation.node.learning_curves import Family
 from dlsched.simulation.scoring import PLAIN, Row
 from dlsched.simulation.trace import Recipe, Trace, generate
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.memory import MemoryTracker
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.control.memory_limits import MemoryLimits
 from dlsched.model.decision import Answer
 from dlsched.model.facts import ContainerFact, ContainerState, MemoryFact

@@ -23,7 +23,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec
-from dlsched.simulation.node.curves import Measured
+from dlsched.simulation.node.learning_curves import Measured
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TrainingLoad
 
 STEPS, RUN_S = 3000, 600.0

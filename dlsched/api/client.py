@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
-from dlsched.api.reading import read
+from dlsched.api.codec import read
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Status
 from dlsched.api.why_schema import Explanation
 from dlsched.model.errors import DaemonUnavailable, NotNow, Refused

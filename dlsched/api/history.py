@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from dlsched.api.access import disconnected
+from dlsched.api.codec import json_text
 from dlsched.api.history_schema import History
-from dlsched.api.reading import json_text
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import effect_status
 from dlsched.api.usage import By

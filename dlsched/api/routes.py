@@ -21,11 +21,11 @@ from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.cluster import cluster_answer
+from dlsched.api.codec import json_text
 from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer
+from dlsched.api.live_page import Page
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import CONTENT_TYPE, MetricsPage
-from dlsched.api.page import Page
-from dlsched.api.reading import json_text
 from dlsched.api.schema import JobStatus
 from dlsched.api.source import StatusSource
 from dlsched.api.status import (

@@ -1,6 +1,6 @@
 """The status schema: what the API answers, `-o json` prints, and `ps` and `why` show.
 
-`status` fills these types from a CycleReport, `reading` parses them back. They are standard
+`status` fills these types from a CycleReport, `codec` parses them back. They are standard
 dataclasses, since pydantic would triple the start-up time of `dlsched ps`. Times in `_in_s` count
 from now, ages in `age_s` until now. `None`: unknown, or there is none. A new key keeps
 SCHEMA_VERSION; one that goes, or means something else, raises it."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from dlsched.api.codec import as_json
 from dlsched.api.host_cpu import beside, host_cpu_status, is_missed
-from dlsched.api.reading import as_json
 from dlsched.api.schema import (
     SCHEMA_VERSION,
     AccuracyTargetStatus,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from dlsched.api.reading import json_text
+from dlsched.api.codec import json_text
 from dlsched.api.status import discreet, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.model.cycle import CycleReport

@@ -42,7 +42,7 @@ _MODULES = {
     "logs": "asking",
     "stop": "asking",
     "why": "asking",
-    "top": "top.command",
+    "top": "top",
     "web": "web",
     "policies": "policies",
     "presets": "presets",
@@ -72,7 +72,7 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name. Imports its module."""
         if cmd_name not in self.commands and cmd_name in _MODULES:
-            module = import_module(f"dlsched.cli.{_MODULES[cmd_name]}")
+            module = import_module(f"dlsched.cli.commands.{_MODULES[cmd_name]}")
             self.add_command(getattr(module, cmd_name))
         return super().get_command(ctx, cmd_name)
 

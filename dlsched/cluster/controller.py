@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from dlsched.cluster.blocked import Waiting
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
 from dlsched.cluster.core.following import RESERVED_S
 from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import RUNS, Absent, absent_for, leased, weakened
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
-from dlsched.cluster.core.model import ClusterSnapshot, NodeState
 from dlsched.cluster.core.occupancy import lacks
 from dlsched.cluster.core.rebuilding import held_twice, rebuilt
 from dlsched.cluster.core.records import (
@@ -30,6 +30,7 @@ from dlsched.cluster.core.records import (
     place_job,
 )
 from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.snapshot import ClusterSnapshot, NodeState
 from dlsched.cluster.core.transit import (
     Acts,
     Held,
@@ -46,7 +47,6 @@ from dlsched.cluster.store import (
     Stored,
     StoreError,
 )
-from dlsched.cluster.waiting import Waiting
 
 
 class Agents(Protocol):

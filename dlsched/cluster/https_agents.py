@@ -17,9 +17,9 @@ from dataclasses import replace
 from http import HTTPStatus
 
 from dlsched.cluster.certificates import Certificates
-from dlsched.cluster.core.model import Evaluation
 from dlsched.cluster.core.records import Order
 from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.snapshot import Evaluation
 from dlsched.cluster.https import (
     PORT,
     Destination,

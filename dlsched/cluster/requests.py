@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterSnapshot, Move
 from dlsched.cluster.core.records import RecordState, Request, Wanted
+from dlsched.cluster.core.snapshot import ClusterSnapshot, Move
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import ClusterStore, Member
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterSnapshot
 from dlsched.cluster.core.records import Record, Request
+from dlsched.cluster.core.snapshot import ClusterSnapshot
 from dlsched.cluster.store import Member
 
 PAUSE_S = 10.0

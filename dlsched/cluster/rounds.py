@@ -17,12 +17,12 @@ from dlsched.api.cluster_schema import (
 from dlsched.api.status import target_of
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ALTERNATIVES_MAX, ClusterJob, NodeState
 from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.records import Phase, Record, RecordState
+from dlsched.cluster.core.snapshot import ALTERNATIVES_MAX, ClusterJob, NodeState
 from dlsched.cluster.judging import MoveJudge
 from dlsched.cluster.round_report import RoundReport
-from dlsched.cluster.status import host_names
+from dlsched.cluster.status_file import host_names
 from dlsched.cluster.store import Member
 from dlsched.model.units import render_bytes
 

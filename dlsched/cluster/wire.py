@@ -15,9 +15,9 @@ from typing import Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from dlsched.cluster.core.model import EVALUATIONS_MAX, Left
 from dlsched.cluster.core.records import STRICT, Holding, Order, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import EVALUATIONS_MAX, Left
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown

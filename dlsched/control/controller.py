@@ -11,7 +11,7 @@ from dlsched.control.cycle_log import CycleLog
 from dlsched.control.decider import Decider, NamedPolicy, ShadowDecider
 from dlsched.control.guards import Approved, GuardOptions, guard
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.control.memory_limits import MemoryLimits
 from dlsched.control.planner import plan
 from dlsched.control.ports import Clock, Ports, Runtime

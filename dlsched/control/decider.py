@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.cycle import Shadow
 from dlsched.model.decision import Answer, Decision, Failure, PolicyMemory, PolicyTraits
 from dlsched.model.forecast import Forecast

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from dlsched.control.gpus.moves import moving
 from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.guard_rules import GuardOptions, steadied
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.decision import Answer, Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind

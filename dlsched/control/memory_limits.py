@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from dlsched.control.guard_rules import GuardOptions
 from dlsched.control.guards import observed_only
 from dlsched.control.ledger.memory import most_held, promised_bytes
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.estimate.memory import FAST_S, RECENT_S, MemoryDemand, filling_text
 from dlsched.model.actions import Memory
 from dlsched.model.alarms import Alarm, AlarmKey

@@ -14,7 +14,7 @@ from statistics import fmean, median_high, median_low
 from dlsched.control.ceilings import applied_ceilings, owner_rooms
 from dlsched.control.guard_rules import GuardOptions
 from dlsched.control.guards import Approved, observed_only
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
 from dlsched.model.gpu_time import as_node, in_steps, starts_on

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Action, Outcome, Resize
 from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import CycleReport, HookRun

@@ -64,7 +64,7 @@ from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
 from dlsched.store.journal.writer import Journal
-from dlsched.store.memory import memory_size_check, recalled
+from dlsched.store.policy_memory import memory_size_check, recalled
 
 log = logging.getLogger(__name__)
 

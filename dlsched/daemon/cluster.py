@@ -18,7 +18,7 @@ from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.registry import load
 from dlsched.cluster.round_report import PAUSE_S, RoundReport
 from dlsched.cluster.rounds import RoundLog, asked, changes, nodes
-from dlsched.cluster.status import SCHEMA_VERSION, status_file, write_status
+from dlsched.cluster.status_file import SCHEMA_VERSION, status_file, write_status
 from dlsched.cluster.store import ClusterStore, Member, StoreError
 from dlsched.cluster.submitted import FolderReport, SubmittedFolder, SubmittedJobs
 from dlsched.config.metrics.loading import load_presets

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Action
 from dlsched.model.state import JobState, JobView
 from dlsched.model.units import counted, render_bytes, render_cores

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from dlsched.config.settings import DeliverHook
-from dlsched.control.ledger.state import State
 from dlsched.control.ledger.tiers import reached_text
+from dlsched.control.ledger.updated import State
 from dlsched.daemon.hook import Hook
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import HookRun

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
-from dlsched.cluster.status import latest_status
+from dlsched.cluster.status_file import latest_status
 from dlsched.daemon.give_back import Release
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport

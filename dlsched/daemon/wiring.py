@@ -15,7 +15,7 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.cpu import divide_cpu
-from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.model.spec import JobSpec
 from dlsched.policies.registry import load, unused_options
 from dlsched.runtime.cgroup.enclosing import Surroundings

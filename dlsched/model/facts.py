@@ -222,6 +222,29 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """A container's use of resources, from kernel and driver. None means unread, not zero. What is
+    shown as it was read is filled in by its reader, in `ContainerFact.usage`, and goes from there
+    to `JobView.usage` unnamed; the ledger adds means over time and what GPUs report."""
+
+    cpu_cores: float | None = None
+    """Mean since the previous cycle, or over half a second where that was sooner."""
+    window_cores: float | None = None
+    """Mean over the same time as `Progress.window`."""
+    memory_bytes: int | None = None
+    throttled_ratio: float | None = None
+    """Fraction of the scheduling periods since the previous cycle that hit the quota."""
+    cpu_wait_ratio: float | None = None
+    """Fraction of about the last ten seconds in which its threads waited for a CPU."""
+    gpu_ratio: float | None = None
+    """Used fraction of its GPUs' time since the previous cycle, as a mean over them."""
+    gpu_window_ratio: float | None = None
+    """The same mean over the time of `Progress.window`."""
+    gpu_memory_bytes: int | None = None
+    """Sum over all of its GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryFact:
     """A container's memory since this start, from its control group."""
 
@@ -295,11 +318,10 @@ class ContainerFact:
     """CPU time since this start, in core-seconds, from the kernel."""
     periods: int | None = None
     throttled_periods: int | None = None
-    memory_bytes: int | None = None
+    usage: Usage = Usage()
+    """What is read as it is shown, and no mean over time yet."""
     memory: MemoryFact = MemoryFact()
-    """Read every few seconds; `memory_bytes` is all of its use now."""
-    cpu_wait_ratio: float | None = None
-    """Fraction of about the last ten seconds in which its threads waited for a CPU."""
+    """Read every few seconds; `usage.memory_bytes` is all of its use now."""
     reports: tuple[Report, ...] = ()
     """Sidecar lines received since the previous observation."""
     bad_lines: int = 0

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from dlsched.model.facts import Usage
 from dlsched.model.resource import GpuTime
 from dlsched.model.spec import Bounds, JobSpec, Limits
-from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot
 
 GRAIN_SHARE = 0.01
 """Step of shares: no job could follow finer ones."""

@@ -15,6 +15,7 @@ from dlsched.model.facts import (
     LogFact,
     Operation,
     Sample,
+    Usage,
     WireFact,
 )
 from dlsched.model.resource import CPU, Resource
@@ -139,27 +140,6 @@ class Tiers:
 
     delivered: Reached | None = None
     finished: Reached | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """A container's use of resources, from kernel and driver. None means unread, not zero."""
-
-    cpu_cores: float | None = None
-    """Mean since the previous cycle, or over half a second where that was sooner."""
-    window_cores: float | None = None
-    """Mean over the same time as `Progress.window`."""
-    memory_bytes: int | None = None
-    throttled_ratio: float | None = None
-    """Fraction of the scheduling periods since the previous cycle that hit the quota."""
-    cpu_wait_ratio: float | None = None
-    """Fraction of about the last ten seconds in which its threads waited for a CPU."""
-    gpu_ratio: float | None = None
-    """Used fraction of its GPUs' time since the previous cycle, as a mean over them."""
-    gpu_window_ratio: float | None = None
-    """The same mean over the time of `Progress.window`."""
-    gpu_memory_bytes: int | None = None
-    """Sum over all of its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dlsched.estimate.evaluations import evaluations, reaches
 from dlsched.estimate.sketch import cv, measured_s
 from dlsched.model.decision import Decision, PolicyMemory, PolicyTraits
 from dlsched.model.errors import PolicyError
-from dlsched.model.facts import GpuFact, LatencySketch, Sample
+from dlsched.model.facts import GpuFact, LatencySketch, Sample, Usage
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import Cpu, GpuTime, Resource
 from dlsched.model.spec import (
@@ -29,7 +29,6 @@ from dlsched.model.state import (
     Reached,
     Snapshot,
     Tiers,
-    Usage,
 )
 from dlsched.model.units import render_cores, render_seconds, same_cores
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 from dlsched.control.decider import NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.memory import memory_size_check
+from dlsched.store.policy_memory import memory_size_check
 
 AGREE_RATIO = 0.02
 """Relative difference up to which limits agree."""

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dlsched.model.facts import GpuFact, NodeFact
+from dlsched.runtime.cgroup.cpu_units import GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.cgroup.enclosing import Around, OutsideThrottling, Surroundings
-from dlsched.runtime.cgroup.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.gpu import Inventory
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dlsched.runtime.cgroup.cpu_units import engine_cores
 from dlsched.runtime.cgroup.group_limits import GroupLimits
-from dlsched.runtime.cgroup.limits import engine_cores
 from dlsched.store.records import BROKEN, Records
 
 FOLDER = "originals"

@@ -10,8 +10,8 @@ from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.ledger_options import LedgerOptions
+from dlsched.control.ledger.updated import State
 from dlsched.control.ports import Ports
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport, HookRun
@@ -22,7 +22,7 @@ from dlsched.simulation.node import SimulatedRuntime
 from dlsched.simulation.node.workloads import SimulatedJob, Trace
 from dlsched.simulation.node.world import Computation
 from dlsched.simulation.scoring import PLAIN, RunResult, job_result
-from dlsched.store.memory import memory_size_check
+from dlsched.store.policy_memory import memory_size_check
 
 LEAST_GAP_S = 0.02
 """Minimum time between two cycles, as in the daemon."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlsched.cli.presets import reads
+from dlsched.cli.commands.presets import reads
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import package_presets
 from docs.generate.markdown import table

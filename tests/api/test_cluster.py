@@ -9,8 +9,8 @@ import pytest
 
 from dlsched.api.cluster import cluster_answer
 from dlsched.api.cluster_schema import ClusterAnswer, ClusterStatus
-from dlsched.api.reading import read
-from dlsched.cluster.status import UnreadableStatus
+from dlsched.api.codec import read
+from dlsched.cluster.status_file import UnreadableStatus
 from dlsched.store.journal.minutes import wall_s
 from tests.api.conftest import client_of, serving
 from tests.cluster_status import example, written_ago

@@ -16,9 +16,9 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
 from dlsched.api.client import Daemon
+from dlsched.api.codec import read
 from dlsched.api.history import OneReading, asked_range, asked_usage
 from dlsched.api.history_schema import History
-from dlsched.api.reading import read
 from dlsched.api.server import ApiServer
 from dlsched.api.usage import usage_status
 from dlsched.api.usage_schema import UsageStatus

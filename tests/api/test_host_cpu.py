@@ -9,10 +9,10 @@ import pytest
 from dlsched.api.host_cpu import host_cpu_status, is_missed, missed_beside
 from dlsched.api.status import cpu_beside, node_status
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu
+from dlsched.model.facts import CpuUser, CpuUserKind, HostCpu, Usage
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget
-from dlsched.model.state import JobState, JobView, Usage
+from dlsched.model.state import JobState, JobView
 from tests.status_source import job, report_of
 
 BURNER = CpuUser(CpuUserKind.CONTAINER, "burner", 1.2, "burner")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dlsched.api.reading import as_json
+from dlsched.api.codec import as_json
 from dlsched.api.server import ApiServer
 from dlsched.model.actions import Outcome, Start
 from dlsched.model.cycle import RejectedFile

@@ -44,13 +44,16 @@ def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
         ("dlsched.api", ("rich", "httpx2", "click.testing", "dlsched.cli", "pydantic", "docker")),
         ("dlsched.cli", ("rich", "httpx2", "starlette", "uvicorn", "pydantic", "docker")),
         (  # What `ps` loads: most of its time goes to imports.
-            "dlsched.cli.asking, dlsched.api.client, dlsched.cli.pages, dlsched.cli.why_pages",
+            "dlsched.cli.commands.asking, dlsched.api.client, dlsched.cli.pages.why",
             (
                 "rich", "textual", "httpx2", "starlette", "asyncio", "pydantic", "numpy", "ssl",
                 "email", "yaml", "prometheus_client",
             ),
         ),
-        ("dlsched.cli.web, dlsched.cli.top.command", ("rich", "textual", "starlette", "uvicorn")),
+        (
+            "dlsched.cli.commands.web, dlsched.cli.commands.top",
+            ("rich", "textual", "starlette", "uvicorn"),
+        ),
     ],
 )  # fmt: skip
 def test_what_is_loaded(module: str, absent: tuple[str, ...]) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.api.codec import as_json
 from dlsched.api.history_schema import History
-from dlsched.api.reading import as_json
 from dlsched.api.schema import (
     EngineStatus,
     ForecastStatus,
@@ -28,10 +28,10 @@ from dlsched.estimate.effect import Effect
 from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.actions import Outcome
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.facts import GpuFact, LatencySketch, LogFact
+from dlsched.model.facts import GpuFact, LatencySketch, LogFact, Usage
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import GpuHolder, GpuView, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import GpuHolder, GpuView, JobView, NodeView, Progress, Snapshot
 from dlsched.store.journal.history import CpuUsage, Curves, Range
 from tests.status_source import NOW_S, example_report, foretold, job, report_of
 

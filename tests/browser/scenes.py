@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsched.api.cluster_schema import ClusterStatus
-from dlsched.api.reading import as_json, read_part
+from dlsched.api.codec import as_json, read_part
 from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import from_latencies

@@ -11,10 +11,10 @@ from dlsched.cluster.certificates import MANAGER, Certificates
 from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.model import Left, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, Verb, file_version
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import Left, Move
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.model.spec import ContainerSpec, JobSpec
 from tests.cluster.agent.serving import free_port

@@ -13,7 +13,6 @@ from dlsched.cluster.controller import (
 )
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.leases import LEASE_S, MARGIN_S, over_s
-from dlsched.cluster.core.model import ClusterDecision, Left
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import (
     Holding,
@@ -26,6 +25,7 @@ from dlsched.cluster.core.records import (
     Wanted,
     file_version,
 )
+from dlsched.cluster.core.snapshot import ClusterDecision, Left
 from dlsched.cluster.requests import REQUEST_S
 from dlsched.cluster.store import Member
 from tests.cluster.conftest import SPEC, World, running

@@ -15,9 +15,9 @@ import pytest
 from dlsched.cluster import https_agents
 from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.certificates import Certificates
-from dlsched.cluster.core.model import Evaluation
 from dlsched.cluster.core.records import Order, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import Evaluation
 from dlsched.cluster.https_agents import RECENT_S, WANTED_S, HttpsAgents
 from dlsched.cluster.store import Member
 from dlsched.cluster.wire import report_bytes

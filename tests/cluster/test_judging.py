@@ -11,9 +11,9 @@ from dlsched.api.cluster_schema import MoveRow
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.guards import Approved
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import ClusterDecision, ClusterSnapshot, Left, Move, Transit
 from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import ClusterDecision, ClusterSnapshot, Left, Move, Transit
 from dlsched.cluster.judging import CHANGES_MIN, MEASURED_S, MOVES_MAX, MoveJudge, StepRate
 from dlsched.cluster.round_report import RoundReport
 

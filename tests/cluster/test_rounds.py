@@ -7,7 +7,8 @@ import pytest
 from dlsched.cluster.core.decider import ClusterAnswer
 from dlsched.cluster.core.guards import Approved
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.core.snapshot import (
     ALTERNATIVES_MAX,
     Alternative,
     ClusterDecision,
@@ -15,7 +16,6 @@ from dlsched.cluster.core.model import (
     ClusterSnapshot,
     Move,
 )
-from dlsched.cluster.core.records import Record, RecordState
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.rounds import RoundLog, by_host, happened, names_of
 from dlsched.cluster.store import Member

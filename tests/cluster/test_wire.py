@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.cluster import wire
-from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
 from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import EVALUATIONS_MAX, Evaluation, Left, Sharing
 from dlsched.cluster.wire import ReportRequest, WireError
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MAX

@@ -9,11 +9,12 @@ import pytest
 from dlsched.control.ceilings import CeilingBudget
 from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions, guard
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.control.planner import DEFAULT_SHARES, plan
 from dlsched.model.actions import Action, Resize, Start
+from dlsched.model.facts import Usage
 from dlsched.model.spec import Bounds, JobSpec, Limits, OwnerCeilings
-from dlsched.model.state import JobState, JobView, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, Snapshot
 from dlsched.policies.registry import known, load
 from tests.doubles import job_spec, snapshot, view
 

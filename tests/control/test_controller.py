@@ -13,8 +13,8 @@ from dlsched.control.controller import Controller
 from dlsched.control.decider import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.ledger_options import LedgerOptions
+from dlsched.control.ledger.updated import State
 from dlsched.control.ports import Ports
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import HookRun

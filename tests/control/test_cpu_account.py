@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.control.cpu_account import Accountant, CpuAccount
+from dlsched.model.facts import Usage
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Limits
-from dlsched.model.state import JobState, JobView, NodeView, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, NodeView, Snapshot
 from tests.store.journal.hours import view
 
 

@@ -15,13 +15,13 @@ from dlsched.control.decider import (
     ShadowDecider,
 )
 from dlsched.control.guards import GuardOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.cycle import Shadow
 from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import JobState, Snapshot
-from dlsched.store.memory import memory_size_check
+from dlsched.store.policy_memory import memory_size_check
 from tests.doubles import decide, snapshot, view
 
 

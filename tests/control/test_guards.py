@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.control.guards import Approved, GuardOptions, guard_limits, refuse_nonsense
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.decision import Answer, Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind

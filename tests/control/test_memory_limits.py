@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.guards import GuardOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.control.memory_limits import MemoryLimits
 from dlsched.model.actions import Memory
 from dlsched.model.alarms import AlarmKey

@@ -11,7 +11,7 @@ import pytest
 from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.guards import Approved, GuardOptions
 from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.control.planner import DEFAULT_SHARES, plan
 from dlsched.model.actions import Action, Move, Remove, Resize, Start
 from dlsched.model.decision import Answer, Failure, PolicyTraits

@@ -24,7 +24,12 @@ from tools import session as real
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["dlsched.cli.asking", "dlsched.cli.pages", "dlsched.api.client", "dlsched.daemon.main"]
+    [
+        "dlsched.cli.commands.asking",
+        "dlsched.cli.pages.ps",
+        "dlsched.api.client",
+        "dlsched.daemon.main",
+    ]
 )
 atexit.register(forkserver._forkserver._stop)  # type: ignore[attr-defined]  # waits for it
 COMMAND_WITHIN_S = 60.0

@@ -16,7 +16,6 @@ import pytest
 
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import MANAGER
-from dlsched.cluster.core.model import Left
 from dlsched.cluster.core.records import (
     Holding,
     Order,
@@ -28,8 +27,9 @@ from dlsched.cluster.core.records import (
     Wanted,
 )
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import Left
 from dlsched.cluster.round_report import PAUSE_S
-from dlsched.cluster.status import (
+from dlsched.cluster.status_file import (
     FILE_NAME,
     UnreadableStatus,
     latest_status,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.daemon.first_start import FirstStart
 from dlsched.model.actions import Remove
 from dlsched.model.spec import Limits, Stop

@@ -59,7 +59,8 @@ def drop(node: Session, owner: str, name: str, text: str) -> Path:
 AS_USER = """
 import os, sys
 import encodings.idna, dlsched.api.client, dlsched.config.settings
-import dlsched.cli.asking, dlsched.cli.jobs, dlsched.cli.pages, dlsched.cli.why_pages
+import dlsched.cli.commands.asking, dlsched.cli.commands.jobs
+import dlsched.cli.pages.ps, dlsched.cli.pages.why
 from dlsched.cli import main
 uid = int(sys.argv.pop(1))
 os.setgroups([]); os.setgid(uid); os.setuid(uid)

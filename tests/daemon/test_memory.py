@@ -10,7 +10,7 @@ from dlsched.control.controller import Controller
 from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ports import Ports
 from dlsched.model.facts import MemoryFact, NodeFact
 from dlsched.policies.none import NonePolicy

@@ -7,8 +7,8 @@ from typing import Any
 
 import docker
 import pytest
-
 from dlsched.cli.why_pages import change_cells
+
 from dlsched.store.journal.reader import JournalReader
 from tests.daemon.forked import command
 from tests.daemon.strangers import Strangers

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dlsched.config.settings import DeliverHook
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.daemon.records import Deliveries, JobRecords, ReadOnlyRecords
 from dlsched.model.cycle import HookRun
 from dlsched.model.facts import CheckpointAck

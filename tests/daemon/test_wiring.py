@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.status import write_status
+from dlsched.cluster.status_file import write_status
 from dlsched.config.settings import DeliverHook, Gpus, Reserve, Settings
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent

@@ -9,9 +9,9 @@ from dlsched.estimate.growth import (
     points,
     usage_ratio,
 )
-from dlsched.model.facts import Sample
+from dlsched.model.facts import Sample, Usage
 from dlsched.model.spec import ContainerSpec, JobSpec
-from dlsched.model.state import JobState, JobView, Progress, Usage
+from dlsched.model.state import JobState, JobView, Progress
 
 
 def job(*samples: Sample, started_at_s: float | None = 0.0, usage: Usage | None = None) -> JobView:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model.facts import GpuProcess
+from dlsched.model.facts import GpuProcess, Usage
 from dlsched.model.gpu_time import (
     as_node,
     foreign_share,
@@ -19,7 +19,7 @@ from dlsched.model.gpu_time import (
 )
 from dlsched.model.resource import CPU, GpuTime
 from dlsched.model.spec import Bounds, Limits
-from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot
 from tests.doubles import gpu_fact, job_spec, view
 
 FACT = gpu_fact(3)

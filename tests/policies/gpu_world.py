@@ -15,7 +15,7 @@ from dlsched.control.controller import Controller
 from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ports import Ports
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Action, Outcome, Start

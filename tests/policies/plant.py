@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dlsched.estimate.sketch import from_latencies
+from dlsched.model.facts import Usage
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
 
 WINDOW_S = 30.0
 CAPACITY_CORES = 2.0

@@ -17,9 +17,10 @@ from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
 from dlsched.model.decision import Decision, PolicyTraits
 from dlsched.model.errors import PolicyError
+from dlsched.model.facts import Usage
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Limits
-from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot
 from dlsched.policies.adaptive.policy import AdaptiveMemory
 from dlsched.policies.adaptive.services.model import ServiceMemory
 from dlsched.policies.gpu_node import (
@@ -32,7 +33,7 @@ from dlsched.policies.gpu_node import (
     places,
 )
 from dlsched.policies.registry import load
-from dlsched.store.memory import memory_size_check, memory_text, recalled
+from dlsched.store.policy_memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
 
 ZERO, ONE = gpu_fact(0), gpu_fact(1)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from dlsched.control.ledger.tiers import TierProgress, advanced, settled
 from dlsched.model.decision import Decision
-from dlsched.model.facts import Sample
+from dlsched.model.facts import Sample, Usage
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits, Target
-from dlsched.model.state import JobState, JobView, Progress, Tiers, Usage
+from dlsched.model.state import JobState, JobView, Progress, Tiers
 
 UNBOUNDED = Bounds()
 TARGET = AccuracyTarget("accuracy", 0.9, 0.97)

@@ -23,7 +23,7 @@ from dlsched.simulation.run import simulate
 from dlsched.simulation.trace import Recipe, generate, parse_trace
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
-from dlsched.store.memory import memory_text
+from dlsched.store.policy_memory import memory_text
 from tests.doubles import decide, snapshot, view
 from tests.lanes import but_the_first_long
 

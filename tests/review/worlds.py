@@ -11,7 +11,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.review.tally import Tally
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.workloads import ServiceLoad, Trace, TrainingLoad
 from dlsched.simulation.run import simulate
 from dlsched.store.journal.writer import Journal

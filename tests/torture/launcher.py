@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from dlsched.cli.release import release
+from dlsched.cli.commands.release import release
 from dlsched.config.settings import Settings, load_settings
 from dlsched.daemon import main as daemon
 from dlsched.runtime import clock

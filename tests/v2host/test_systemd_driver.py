@@ -36,14 +36,16 @@ def test_everything_that_is_read_has_a_value(docker_client: docker.APIClient, ma
         first = reader.read()
         assert (first.quota_us, first.period_us, first.burst_us) == (20_000, 100_000, 5_000)
         assert (first.weight, first.shares) == (20, None)
-        assert first.usage_core_s is not None and first.memory_bytes is not None
-        assert first.memory_bytes > 0
+        assert first.usage_core_s is not None and first.usage.memory_bytes is not None
+        assert first.usage.memory_bytes > 0
         # Microseconds: taken for nanoseconds or seconds it would be nowhere near.
         until(lambda: (reader.read().usage_core_s or 0) > first.usage_core_s + 0.5, "CPU time")
         until(lambda: (reader.read().throttled_periods or 0) > 0, "a throttled period")
         assert (reader.read().usage_core_s or 0) < 60
-        until(lambda: (reader.read().cpu_pressure_ratio or 0) > 0.1, "pressure of a throttled job")
-        assert (reader.read().cpu_pressure_ratio or 0) <= 1
+        until(
+            lambda: (reader.read().usage.cpu_wait_ratio or 0) > 0.1, "pressure of a throttled job"
+        )
+        assert (reader.read().usage.cpu_wait_ratio or 0) <= 1
 
 
 def test_1024_shares_are_less_than_none_and_what_is_given_back_is_the_latter(

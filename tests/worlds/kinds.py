@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Pause,

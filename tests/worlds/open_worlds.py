@@ -11,7 +11,7 @@ from typing import Literal
 
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Target
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Load,

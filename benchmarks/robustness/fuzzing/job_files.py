@@ -22,7 +22,7 @@ from benchmarks.robustness.fuzzing.trial import (
     told,
     told_lines,
 )
-from dlsched.api.reading import as_json
+from dlsched.api.codec import as_json
 from dlsched.config.inbox.files import Moved, read_job_file, stamp_at
 from dlsched.config.job import parse_spec
 from dlsched.config.users import Owner, Rules, refusals

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from dlsched.api.client import Daemon, StreamMessage
-from dlsched.api.reading import SchemaMismatch, read
+from dlsched.api.codec import SchemaMismatch, read
 from dlsched.api.schema import Status
 from dlsched.api.stream_schema import CyclePoint
 from dlsched.cli.top.curves import Curves

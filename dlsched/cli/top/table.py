@@ -19,8 +19,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from dlsched.api.schema import JobStatus
-from dlsched.cli.layout import GAP, Cell, Column, columns_of, cropped
-from dlsched.cli.pages import (
+from dlsched.cli.pages.layout import GAP, Cell, Column, columns_of, cropped
+from dlsched.cli.pages.ps import (
     FORECAST_COLUMNS,
     OVER,
     STATE_STYLE,

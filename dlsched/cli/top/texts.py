@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from dlsched.api.client import Daemon
-from dlsched.cli.gpu_pages import show_gpus
-from dlsched.cli.layout import Page
 from dlsched.cli.output import LogText
-from dlsched.cli.pages import node_line, show_alarms, show_cpu
+from dlsched.cli.pages.gpus import show_gpus
+from dlsched.cli.pages.layout import Page
+from dlsched.cli.pages.ps import node_line, show_alarms, show_cpu
+from dlsched.cli.pages.why import show_why
 from dlsched.cli.top.feed import View
-from dlsched.cli.why_pages import show_why
 from dlsched.model.units import counted
 
 CHANGES = 10

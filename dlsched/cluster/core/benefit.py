@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from dlsched.cluster.core.forecast import Load
-from dlsched.cluster.core.model import ClusterJob
+from dlsched.cluster.core.completion import Load
 from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.snapshot import ClusterJob
 
 END_WEIGHT = 3.0
 """How many seconds of one job's completion a second of the cluster's end counts as."""

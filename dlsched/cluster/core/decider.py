@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.cluster.core.guards import Approved, Passed, guard
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
+from dlsched.cluster.core.snapshot import (
     FORECAST_MAX_S,
     Alternative,
     ClusterDecision,
@@ -15,7 +16,6 @@ from dlsched.cluster.core.model import (
     ClusterSnapshot,
     Move,
 )
-from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.model.errors import PolicyError, unexpected
 from dlsched.model.units import shown
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlsched.cluster.core.benefit import REST_AFTER_UNDO_S
-from dlsched.cluster.core.model import ClusterDecision, ClusterSnapshot, Move, NodeState
 from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.snapshot import ClusterDecision, ClusterSnapshot, Move, NodeState
 from dlsched.model.units import counted, render_seconds, shown
 
 NODES_PER_MOVE = 16

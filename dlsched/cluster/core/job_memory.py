@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
 from dlsched.cluster.core.records import (
     Holding,
     Phase,
@@ -18,6 +17,7 @@ from dlsched.cluster.core.records import (
     is_unstarted,
 )
 from dlsched.cluster.core.reports import PACE_REPORTS_MIN, JobReport
+from dlsched.cluster.core.snapshot import ClusterJob, Evaluation, Left
 from dlsched.cluster.core.transit import fetch_s
 from dlsched.model.spec import JobSpec
 

@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
-from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, NodeState, NodeSummary, Transit
 from dlsched.cluster.core.records import Holding, Record, RecordState
 from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.snapshot import (
+    ClusterJob,
+    ClusterSnapshot,
+    NodeState,
+    NodeSummary,
+    Transit,
+)
 from dlsched.cluster.core.transit import Held
 
 LEAST_IMAGES = 2

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from dlsched.cluster.core.forecast import Load, completions
-from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, Left, NodeState, NodeSummary
+from dlsched.cluster.core.completion import Load, completions
+from dlsched.cluster.core.snapshot import ClusterJob, ClusterSnapshot, Left, NodeState, NodeSummary
 from dlsched.model.units import CORES_MIN, counted, exceeds, render_bytes, shown
 
 UNKNOWN_LEFT = Left(60.0, 600.0, 6000.0)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dlsched.cluster.core.model import ClusterDecision, ClusterJob, Move, NodeState
 from dlsched.cluster.core.occupancy import Occupancy, lacks, summary
+from dlsched.cluster.core.snapshot import ClusterDecision, ClusterJob, Move, NodeState
 from dlsched.control.admission import rank_s
 from dlsched.model.units import render_seconds
 

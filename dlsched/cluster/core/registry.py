@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from dlsched.cluster.core.model import ClusterPolicy
+from dlsched.cluster.core.snapshot import ClusterPolicy
 from dlsched.policies.registry import Group, build, first_line
 
 CLUSTER = Group(

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
 from dlsched.cluster.core.records import STRICT, FirstProblem, Holding
+from dlsched.cluster.core.snapshot import EVALUATIONS_MAX, Evaluation, Left, Sharing
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView

@@ -18,7 +18,7 @@ from dlsched.api.cluster import OLD_S, age_s
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.certificates import CertificateError, Certificates, Peer
 from dlsched.cluster.https import Destination, HttpsClient, NotAnswered, refusal
-from dlsched.cluster.status import UnreadableStatus, read_status
+from dlsched.cluster.status_file import UnreadableStatus, read_status
 from dlsched.cluster.store import Member, StoreError
 from dlsched.cluster.swarm.membership import Membership, managers_text, membership
 from dlsched.cluster.swarm.store import SwarmStore

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dlsched.control.gpus.placement import Holder, PlacementOptions, fitting, given_back, rooms
 from dlsched.control.gpus.rebalance import Wanted, unmovable
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.decision import Decision
 from dlsched.model.state import JobState, JobView, Snapshot
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from dlsched.estimate.measured import lacking, surely_failing, too_many_fail, unclear
 from dlsched.estimate.tuning import THROTTLED_RATIO
-from dlsched.model.facts import ContainerFact
+from dlsched.model.facts import ContainerFact, Usage
 from dlsched.model.spec import MAX_FAILED_RATIO, LatencyTarget, Target
-from dlsched.model.state import Idle, Progress, Usage
+from dlsched.model.state import Idle, Progress
 from dlsched.model.units import render_seconds
 
 BLIND_AFTER_S = 60.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dlsched.control.admission import admit
-from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.gpus.holders import idle_alarms
+from dlsched.control.gpus.pending import Assignments, Member
 from dlsched.control.gpus.rebalance import Wanted
 from dlsched.control.ledger.blindness import NEITHER, Condition, condition
 from dlsched.control.ledger.cpu import capacity_alarms, divide_cpu
@@ -24,12 +24,12 @@ from dlsched.control.ledger.job_record import (
     unknown_spec,
     view_of,
 )
+from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
 from dlsched.control.ledger.memory import MemoryAlarms, promised_bytes
-from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
-from dlsched.control.ledger.state import Queued, State
 from dlsched.control.ledger.tiers import TierTracker
+from dlsched.control.ledger.updated import Queued, State
 from dlsched.estimate.finish import finish_forecast, unknown
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start

@@ -20,6 +20,7 @@ from dlsched.model.facts import (
     LatencySketch,
     Report,
     Sample,
+    Usage,
 )
 from dlsched.model.spec import Limits
 from dlsched.model.state import (
@@ -29,7 +30,6 @@ from dlsched.model.state import (
     OFTEN_S,
     Lacks,
     Progress,
-    Usage,
 )
 from dlsched.model.units import same_cores
 
@@ -267,12 +267,11 @@ class Measures:
             self.attained_core_s += used_core_s
             self._cpu.append((now.at_s, now.core_s))
             window_cores = self._mean_rate(self._cpu, window_s)
-        self.usage = Usage(
+        self.usage = replace(
+            fact.usage,
             cpu_cores=cpu_cores,
             window_cores=window_cores,
-            memory_bytes=fact.memory_bytes,
             throttled_ratio=throttled,
-            cpu_wait_ratio=fact.cpu_wait_ratio,
         )
         return used_core_s
 

@@ -19,7 +19,7 @@ from dlsched.estimate.learning import LEVEL_POINTS, Learnt, learnt, thinned
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.units import CORES_MIN, render_cores, render_quantile, render_seconds
 from dlsched.review.advice.result import LEAST_REQUESTS, AdvisedLimits, MeasuredTarget
-from dlsched.simulation.trace.fitting import Law, LoadPhase, service_law, step_work, threads
+from dlsched.simulation.trace.fits import Law, LoadPhase, service_law, step_work, threads
 from dlsched.simulation.trace.observed import ObservedJob, Window
 
 # ------------------------------------------------------------------ services

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.model.units import render_cores
-from dlsched.runtime.cgroup.limits import quota_cores
+from dlsched.runtime.cgroup.cpu_units import quota_cores
 from dlsched.runtime.cgroup.read import (
     PROC,
     cpu_max,

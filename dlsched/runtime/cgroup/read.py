@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dlsched.model.facts import MemoryFact
+from dlsched.model.facts import MemoryFact, Usage
 
 PROC = Path("/proc")
 
@@ -26,7 +26,8 @@ class CgroupReading:
     usage_core_s: float | None = None
     periods: int | None = None
     throttled_periods: int | None = None
-    memory_bytes: int | None = None
+    usage: Usage = Usage()
+    """What is shown as it is read; of the pressure only cgroup v2's."""
     memory: MemoryFact = _UNREAD
     """Read with the limits."""
     quota_us: int | None = None
@@ -40,8 +41,6 @@ class CgroupReading:
     """CPU time that may accumulate beyond the quota; None: not supported by the kernel."""
     idle: int | None = None
     """1: in the idle class; None: not supported by the kernel."""
-    cpu_pressure_ratio: float | None = None
-    """Fraction of the last ten seconds in which some task waited for a CPU; cgroup v2 only."""
 
     @property
     def gone(self) -> bool:
@@ -171,7 +170,7 @@ class CgroupReader:
         )
 
     def _counted(self, used: bytes | None, limits: CgroupReading) -> CgroupReading:
-        """Read the counters, keeping these limits."""
+        """Read the counters and what else is quick to read, keeping all of `limits` beside it."""
         if self.v2:
             stat = table(decoded(used))
             usage_us = stat.get("usage_usec")
@@ -180,19 +179,16 @@ class CgroupReader:
             stat = table(self._text("stat"))
             usage_ns = integer(used)
             usage_core_s = None if usage_ns is None else usage_ns / 1e9
-        return CgroupReading(
-            usage_core_s,
-            stat.get("nr_periods"),
-            stat.get("nr_throttled"),
-            self._number("memory"),
-            limits.memory,
-            limits.quota_us,
-            limits.period_us,
-            limits.shares,
-            limits.weight,
-            limits.burst_us,
-            limits.idle,
-            _pressure_ratio(self._text("pressure")) if self.v2 else None,
+        return replace(
+            limits,
+            usage_core_s=usage_core_s,
+            periods=stat.get("nr_periods"),
+            throttled_periods=stat.get("nr_throttled"),
+            usage=replace(
+                limits.usage,
+                memory_bytes=self._number("memory"),
+                cpu_wait_ratio=_pressure_ratio(self._text("pressure")) if self.v2 else None,
+            ),
         )
 
     def _memory(self) -> MemoryFact:

@@ -35,7 +35,7 @@ from urllib3.exceptions import HTTPError
 from dlsched.config.setting_values import engine_address
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.report.lines import LINE_BYTES
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, OLDER_DEFAULT_SHARES
+from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, OLDER_DEFAULT_SHARES
 from dlsched.runtime.machine.outcomes import one_line
 
 Body = dict[str, Any]

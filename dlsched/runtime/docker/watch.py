@@ -11,12 +11,20 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dlsched.model.facts import ContainerFact, LogFact, MemoryFact, Operation, Report, WireFact
+from dlsched.model.facts import (
+    ContainerFact,
+    LogFact,
+    MemoryFact,
+    Operation,
+    Report,
+    Usage,
+    WireFact,
+)
 from dlsched.model.sources import MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits, Target
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
+from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading, RunQueueWait
-from dlsched.runtime.docker.reading import Outside, open_sources, wall_s
+from dlsched.runtime.docker.progress_readers import Outside, open_sources, wall_s
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.sidecar import SourceReading
@@ -225,7 +233,9 @@ class Watch:
         if reading.quota_us is not None:
             limit_cores = quota_cores(reading.quota_us, reading.period_us)
         runs = self.reader is not None
-        wait_ratio = reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
+        usage = reading.usage if runs else Usage()
+        if self._waiting is not None:
+            usage = replace(usage, cpu_wait_ratio=self._waiting.ratio)
         burst_cores = None
         if runs and bursts and reading.burst_us is not None and reading.period_us:
             burst_cores = reading.burst_us / reading.period_us
@@ -269,9 +279,8 @@ class Watch:
             cpu_shares=self.shares if runs else None,
             cpu_idle=idle,
             burst_cores=burst_cores,
-            memory_bytes=reading.memory_bytes if runs else None,
+            usage=usage,
             memory=reading.memory if runs else MemoryFact(),
-            cpu_wait_ratio=wait_ratio if runs else None,
         )
 
     @property

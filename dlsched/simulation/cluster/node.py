@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dlsched.cluster.core.model import Sharing
+from dlsched.cluster.core.snapshot import Sharing
 from dlsched.control.decider import NamedPolicy
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Ports

@@ -10,18 +10,18 @@ from importlib.metadata import EntryPoint
 from typing import ClassVar
 
 from dlsched.cluster.core.benefit import Forecasts
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.placing import decision
+from dlsched.cluster.core.policies.adaptive import LeastAdded
+from dlsched.cluster.core.policies.spread import fewest_jobs
+from dlsched.cluster.core.registry import CLUSTER, load
+from dlsched.cluster.core.snapshot import (
     ClusterDecision,
     ClusterMemory,
     ClusterPolicy,
     ClusterSnapshot,
     Move,
 )
-from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import decision
-from dlsched.cluster.core.policies.adaptive import LeastAdded
-from dlsched.cluster.core.policies.spread import fewest_jobs
-from dlsched.cluster.core.registry import CLUSTER, load
 from dlsched.policies.registry import split
 
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, cast
 from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.records import Order, Record, RecordState
+from dlsched.cluster.core.snapshot import (
     ClusterDecision,
     ClusterMemory,
     ClusterPolicy,
     ClusterSnapshot,
 )
-from dlsched.cluster.core.records import Order, Record, RecordState
 from dlsched.cluster.round_report import RoundReport
 from dlsched.cluster.store import ClusterStore, Member, MemoryStore, Stored
 from dlsched.simulation.clock import VirtualClock

@@ -17,6 +17,7 @@ from dlsched.model.facts import (
     Observation,
     Report,
     Sample,
+    Usage,
 )
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.report.buckets import GROWTH, LAST_BUCKET
@@ -331,7 +332,7 @@ class SimulatedRuntime:
             periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
             reports=self._reports(one, now_s),
-            cpu_wait_ratio=wait_ratio,
+            usage=Usage(cpu_wait_ratio=wait_ratio),
         )
 
     def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import JobSpec
-from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.learning_curves import Curve, Measured
 from dlsched.simulation.node.loops import Loop
 
 

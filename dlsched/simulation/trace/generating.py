@@ -10,7 +10,7 @@ from typing import Literal
 
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Target
-from dlsched.simulation.node.curves import Curve, Family
+from dlsched.simulation.node.learning_curves import Curve, Family
 from dlsched.simulation.node.service import quantile_factor
 from dlsched.simulation.node.workloads import (
     Fault,

@@ -13,7 +13,7 @@ from dlsched.config.yaml import Document, load_document
 from dlsched.model.errors import FileError, Problem
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec
-from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.learning_curves import Curve, Measured
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,

@@ -20,7 +20,7 @@ from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec
 from dlsched.model.state import JobState, Snapshot
 from dlsched.model.units import CORES_MAX
-from dlsched.simulation.node.curves import Measured
+from dlsched.simulation.node.learning_curves import Measured
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,
@@ -30,7 +30,7 @@ from dlsched.simulation.node.workloads import (
     Trace,
     TrainingLoad,
 )
-from dlsched.simulation.trace.fitting import (
+from dlsched.simulation.trace.fits import (
     SHIFTS_MAX,
     Law,
     curve_points,

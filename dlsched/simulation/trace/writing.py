@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from dlsched.model.spec import Bounds, LatencyTarget, Target
-from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.learning_curves import Curve, Measured
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,

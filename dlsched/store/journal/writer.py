@@ -25,7 +25,7 @@ from dlsched.store.journal.schema import (
     transaction,
     used_bytes,
 )
-from dlsched.store.memory import memory_text
+from dlsched.store.policy_memory import memory_text
 
 RETENTION_CYCLES = 60
 """Cycles between two checks of the bounds."""

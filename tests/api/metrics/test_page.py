@@ -14,7 +14,7 @@ from dlsched.api.metrics import METRICS, page
 from dlsched.api.metrics.metric import JOBS_MAX, UNITS, Kind
 from dlsched.api.metrics.page import LABEL_CHARACTERS, MetricsPage
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
-from dlsched.cluster.status import UnreadableStatus
+from dlsched.cluster.status_file import UnreadableStatus
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState

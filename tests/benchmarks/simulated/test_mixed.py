@@ -14,8 +14,9 @@ from benchmarks.simulated.mixed import (
     table_of,
 )
 from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import Usage
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
-from dlsched.model.state import JobState, JobView, NodeView, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, NodeView, Snapshot
 from dlsched.simulation.run import simulate
 from tests.doubles import job_spec
 

@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from dlsched.api.client import Daemon
-from dlsched.api.reading import as_json, read
+from dlsched.api.codec import as_json, read
 from dlsched.api.schema import Status
 from dlsched.api.status import node_status
 from dlsched.cli.top.app import Top

@@ -17,17 +17,18 @@ from dlsched.cluster.agent.ports import OrderRefused
 from dlsched.cluster.controller import ClusterController
 from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.job_memory import DesiredJob
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.records import Order, Phase, Record, Saved
 from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.snapshot import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.config.job import parse_spec
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import NotNow
+from dlsched.model.facts import Usage
 from dlsched.model.spec import ContainerSpec
-from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
 from tests.cluster.agent.played import PlayedEngine, PlayedNode
 
 JOB = "resnet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.snapshot import (
     ClusterJob,
     ClusterSnapshot,
     Left,

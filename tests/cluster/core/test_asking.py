@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.cluster.core.decider import ask
-from dlsched.cluster.core.model import Alternative, ClusterDecision, Move
+from dlsched.cluster.core.snapshot import Alternative, ClusterDecision, Move
 from tests.cluster.core.plant import job, node, snapshot
 
 SEEN = snapshot([node("a"), node("b")], [job("r", "a"), job("q")])

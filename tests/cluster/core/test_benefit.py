@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from dlsched.cluster.core.benefit import Effect, Forecasts, effect, undo
-from dlsched.cluster.core.model import ClusterSnapshot, Sharing, Transit
 from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.snapshot import ClusterSnapshot, Sharing, Transit
 from tests.cluster.core.plant import job, node, snapshot
 
 LEAST_S = 20.0  # 1.5 pauses of 10 s, and 5 s

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlsched.cluster.core.guards import Approved, Passed, guard
-from dlsched.cluster.core.model import ClusterDecision, Left, Move, NodeState, Transit
+from dlsched.cluster.core.snapshot import ClusterDecision, Left, Move, NodeState, Transit
 from tests.cluster.core.plant import job, node, snapshot
 
 NOW_S = 10_000.0

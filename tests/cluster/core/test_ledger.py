@@ -10,9 +10,9 @@ import pytest
 
 from dlsched.cluster.core.job_memory import BARRED_S, DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger, Pace, speeds
-from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.records import Holding, Phase, Record, RecordState, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.core.snapshot import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.transit import ARRIVAL_S
 from dlsched.model.spec import ContainerSpec, JobSpec
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.core.model import Left, Transit
 from dlsched.cluster.core.occupancy import UNKNOWN_LEFT, Occupancy, summary
+from dlsched.cluster.core.snapshot import Left, Transit
 from tests.cluster.core.plant import job, node, snapshot
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.cluster.core.model import ClusterDecision, NodeState
 from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.placing import PLACED_PER_ROUND, SOON_S, in_order, place
 from dlsched.cluster.core.policies.spread import fewest_jobs
+from dlsched.cluster.core.snapshot import ClusterDecision, NodeState
 from tests.cluster.core.plant import GIB, job, node, snapshot
 
 

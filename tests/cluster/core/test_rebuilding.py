@@ -8,7 +8,6 @@ import pytest
 
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts
-from dlsched.cluster.core.model import NodeState
 from dlsched.cluster.core.rebuilding import held_twice, rebuilt
 from dlsched.cluster.core.records import (
     Holding,
@@ -19,6 +18,7 @@ from dlsched.cluster.core.records import (
     file_version,
 )
 from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.snapshot import NodeState
 from tests.doubles import job_spec
 
 SAVED = Saved(120, "a" * 64, 4096)

@@ -21,7 +21,7 @@ def test_by_name_and_by_class(name: str) -> None:
     ("spelled", "why"),
     [
         ("fair", r"no policy 'fair'; known are .*spread, or module:Class"),
-        ("dlsched.cluster.core.model:Move", "has no Parameters, decide; see"),
+        ("dlsched.cluster.core.snapshot:Move", "has no Parameters, decide; see"),
         ("spread?alpha=1", "policy spread: no parameter 'alpha'; the policy has no parameters"),
     ],
 )

@@ -6,9 +6,9 @@ import pytest
 
 from dlsched.cluster.core.reports import job_report
 from dlsched.estimate.learning import TOTAL_STEPS
-from dlsched.model.facts import Sample
+from dlsched.model.facts import Sample, Usage
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec
-from dlsched.model.state import JobState, JobView, Progress, Usage
+from dlsched.model.state import JobState, JobView, Progress
 
 SPEC = JobSpec("job", ContainerSpec("image"), target=AccuracyTarget("accuracy", 0.5, 0.9))
 

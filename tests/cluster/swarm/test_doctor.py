@@ -16,7 +16,7 @@ import pytest
 from dlsched import __version__
 from dlsched.cluster import https
 from dlsched.cluster.certificates import MANAGER, Certificates
-from dlsched.cluster.status import write_status
+from dlsched.cluster.status_file import write_status
 from dlsched.cluster.swarm import doctor as doctor_module
 from dlsched.cluster.swarm.doctor import ClusterDoctor
 from dlsched.config.settings import ClusterSettings, Settings, TlsFiles

@@ -9,7 +9,7 @@ import pytest
 from dlsched.control.gpus.moves import moving
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.gpus.rebalance import Wanted
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.decision import Decision
 from dlsched.model.facts import CheckpointAck, GpuFact, Operation, OperationKind
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits

@@ -9,9 +9,9 @@ import pytest
 
 from dlsched.control.ledger.blindness import IDLE_CORES, Condition, Silence, condition
 from dlsched.estimate.sketch import from_latencies
-from dlsched.model.facts import LatencySketch, LogFact, Sample
+from dlsched.model.facts import LatencySketch, LogFact, Sample, Usage
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
-from dlsched.model.state import Idle, Lacks, Progress, Usage
+from dlsched.model.state import Idle, Lacks, Progress
 from dlsched.report.buckets import LONGEST_S
 from tests.doubles import running
 

@@ -8,8 +8,8 @@ import pytest
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.ledger_options import LedgerOptions
+from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.decision import Answer

@@ -8,9 +8,9 @@ import pytest
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
+from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ledger.memory import MemoryTracker
-from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.state import State
+from dlsched.control.ledger.updated import State
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, MemoryFact, NodeFact, Observation
 from dlsched.model.state import MemoryUse

@@ -10,8 +10,9 @@ from dlsched.estimate.latency.arrivals import Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
+from dlsched.model.facts import Usage
 from dlsched.model.spec import AccuracyTarget, Bounds
-from dlsched.model.state import JobView, Progress, Usage
+from dlsched.model.state import JobView, Progress
 from dlsched.policies.adaptive.holding import (
     NOT_HELD,
     Held,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dlsched.control.guards import refuse_nonsense
 from dlsched.model.decision import Decision
-from dlsched.model.facts import LatencySketch, Sample
+from dlsched.model.facts import LatencySketch, Sample, Usage
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -33,11 +33,10 @@ from dlsched.model.state import (
     Reached,
     Snapshot,
     Tiers,
-    Usage,
 )
 from dlsched.policies.adaptive.parameters import MODES, AdaptiveParameters
 from dlsched.policies.adaptive.policy import AdaptiveMemory, AdaptivePolicy, divided
-from dlsched.store.memory import load_memory, memory_size_check, memory_text
+from dlsched.store.policy_memory import load_memory, memory_size_check, memory_text
 from tests.properties import examples
 
 NAMES = ("a", "b", "c", "d", "e", "f")

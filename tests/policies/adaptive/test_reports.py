@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
-from dlsched.model.facts import LatencySketch, NodeFact
+from dlsched.model.facts import LatencySketch, NodeFact, Usage
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import JobView, Progress, Usage
+from dlsched.model.state import JobView, Progress
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.policy import AdaptivePolicy
 from dlsched.policies.registry import load

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model.state import JobView, Progress, Usage
+from dlsched.model.facts import Usage
+from dlsched.model.state import JobView, Progress
 from dlsched.policies.adaptive.untargeted import expected_cores, heavy, place, takes_little
 from tests.policies.plant import job, snapshot
 

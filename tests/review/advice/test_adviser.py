@@ -21,7 +21,7 @@ from dlsched.policies.protocol import NoParameters
 from dlsched.review.advice import Advice, Adviser, NothingToAdvise
 from dlsched.review.advice.adviser import Latencies
 from dlsched.review.advice.result import Recommended
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, Shift, Trace, TrainingLoad
 from dlsched.simulation.run import simulate
 from dlsched.simulation.trace.observed import SLICE_S, ObservedJob

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
-from dlsched.runtime.cgroup.limits import (
+from dlsched.runtime.cgroup.cpu_units import (
     OLDER_DEFAULT_SHARES,
     bounded_shares,
     bounded_weight,
@@ -22,6 +21,7 @@ from dlsched.runtime.cgroup.limits import (
     weight_of,
     weights_of,
 )
+from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from tests.runtime.docker.fake_host import (
     CONTAINER,
     PID,

@@ -175,7 +175,7 @@ def test_memory_is_read_with_the_limits_and_kept_meanwhile(tmp_path: Path) -> No
         (place / "memory.current").write_text(f"{99 * MIB}\n")
         (place / "cpu.stat").write_text("usage_usec 2000000\n")
         between = reader.reread(first)
-        assert (between.memory, between.memory_bytes) == (first.memory, 99 * MIB)
+        assert (between.memory, between.usage.memory_bytes) == (first.memory, 99 * MIB)
         assert reader.read().memory.working_set_bytes == 97 * MIB
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.model.facts import Usage
 from dlsched.runtime.cgroup.read import (
     CgroupReader,
     CgroupReading,
@@ -58,7 +59,7 @@ def test_version_1_reads_everything_it_has(tmp_path: Path) -> None:
             usage_core_s=1.83456789,
             periods=120,
             throttled_periods=33,
-            memory_bytes=6_946_816,
+            usage=Usage(memory_bytes=6_946_816),
             quota_us=37_000,
             period_us=100_000,
             shares=512,
@@ -86,12 +87,11 @@ def test_version_2_reads_everything_it_has(tmp_path: Path) -> None:
             usage_core_s=1.834567,
             periods=120,
             throttled_periods=33,
-            memory_bytes=7_344_128,
+            usage=Usage(memory_bytes=7_344_128, cpu_wait_ratio=0.125),
             quota_us=37_000,
             period_us=100_000,
             weight=20,
             burst_us=11_100,
-            cpu_pressure_ratio=0.125,
         )
 
 
@@ -105,7 +105,7 @@ def test_version_2_under_the_cgroupfs_driver_and_a_kernel_without_burst_and_pres
             usage_core_s=2.5,
             periods=200,
             throttled_periods=50,
-            memory_bytes=5_242_880,
+            usage=Usage(memory_bytes=5_242_880),
             quota_us=37_000,
             period_us=100_000,
             weight=39,
@@ -142,7 +142,7 @@ def test_a_file_that_is_missing_or_nonsense_is_one_none(proc: Path) -> None:
     with closing(CgroupReader(PID, proc)) as reader:
         reading = reader.read()
     assert reading.periods is None and reading.throttled_periods is None
-    assert reading.memory_bytes is None and reading.cpu_pressure_ratio is None
+    assert reading.usage == Usage()
     assert reading.quota_us == 37_000
     assert not reading.gone
 
@@ -154,7 +154,7 @@ def test_a_pressure_that_is_none(tmp_path: Path, text: str) -> None:
     proc = tree("v2", tmp_path)
     next(proc.parent.glob("sys/**/cpu.pressure")).write_text(text)
     with closing(CgroupReader(PID, proc)) as reader:
-        assert reader.read().cpu_pressure_ratio is None
+        assert reader.read().usage.cpu_wait_ratio is None
 
 
 def test_a_process_that_is_gone_reads_as_gone(proc: Path) -> None:

@@ -15,7 +15,7 @@ from dlsched.model.facts import ContainerFact, ContainerState, Observation
 from dlsched.model.spec import Bounds, JobSpec, Limits, Stop
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER
+from dlsched.runtime.docker.limits.changing import BUSY, NO_ANSWER
 from dlsched.runtime.docker.runtime import DockerRuntime
 from tests.runtime.docker.fake_engine import Faulty
 from tests.runtime.docker.rig import fact, job_spec

@@ -18,7 +18,7 @@ from dlsched.model.spec import ContainerSpec, JobSpec, Limits, Stop
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.instance import DockerOptions
-from dlsched.runtime.docker.limits.changes import BUSY, NO_ANSWER
+from dlsched.runtime.docker.limits.changing import BUSY, NO_ANSWER
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.gpu import Inventory
 from tests.waiting import until

@@ -52,7 +52,7 @@ def test_a_child_that_is_killed_at_the_limit_is_counted_while_the_container_live
             lambda found: (
                 (one := fact(found, name)) is not None
                 and one.memory.oom_kills == 1
-                and (one.memory_bytes or 0) > (one.memory.working_set_bytes or 0) + 16 * MIB
+                and (one.usage.memory_bytes or 0) > (one.memory.working_set_bytes or 0) + 16 * MIB
             )
         )
         found = fact(rig.observe(), name)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.limits.changes import Changes
+from dlsched.runtime.docker.limits.changing import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime

@@ -26,12 +26,12 @@ from dlsched.model.sources import (
     ProgressSource,
 )
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits, Target
-from dlsched.runtime.cgroup.limits import older_shares
+from dlsched.runtime.cgroup.cpu_units import older_shares
 from dlsched.runtime.cgroup.read import belongs
-from dlsched.runtime.docker import reading
+from dlsched.runtime.docker import progress_readers as reading
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.identity.labels import inspected
-from dlsched.runtime.docker.reading import (
+from dlsched.runtime.docker.progress_readers import (
     LOGGED_WITHIN_S,
     Outside,
     _names,
@@ -437,7 +437,7 @@ def test_on_version_1_a_reporting_services_waiting_is_measured(
                 file.write('{"v":1,"t":1,"latency_s":[0.2]}\n')
         told = watch.fact(at_s, None)[0]
         assert bool(told.reports) is (at_s < 3.0)
-    assert told.cpu_wait_ratio == pytest.approx(0.3)
+    assert told.usage.cpu_wait_ratio == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
+from dlsched.cluster.core.snapshot import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 
 
 @dataclass(frozen=True, slots=True)

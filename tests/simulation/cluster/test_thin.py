@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.cluster.core.model import ClusterSnapshot
+from dlsched.cluster.core.snapshot import ClusterSnapshot
 from dlsched.cluster.round_report import RoundReport
 from dlsched.simulation.cluster.run import (
     ClusterOptions,

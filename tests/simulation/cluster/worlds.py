@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.workloads import (
     HostLoad,
     SavedState,

@@ -11,7 +11,7 @@ from dlsched.model.actions import Remove, Resize, Start
 from dlsched.model.facts import ContainerFact, ContainerState, NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget, Limits, Restart, Stop
 from dlsched.simulation.node import SimulatedRuntime
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.workloads import (
     Fault,
     Load,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.model.spec import AccuracyTarget, Tier
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.training import Training, tier_steps
 from dlsched.simulation.node.workloads import TrainingLoad
 

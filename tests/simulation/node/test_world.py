@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import HostLoad, TrainingLoad
 from dlsched.simulation.node.world import Process, World, divide

@@ -10,7 +10,7 @@ import pytest
 
 import dlsched.simulation.trace
 from dlsched.model.spec import AccuracyTarget, Bounds, LatencyTarget
-from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.learning_curves import Curve, Measured
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,

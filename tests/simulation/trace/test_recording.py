@@ -20,7 +20,7 @@ from dlsched.model.spec import (
     Target,
 )
 from dlsched.model.state import JobView
-from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.workloads import (
     Fault,
     Load,

@@ -8,8 +8,9 @@ from pathlib import Path
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import Usage
 from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
 from dlsched.store.journal.minutes import wall_text
 from dlsched.store.journal.writer import Journal
 

@@ -22,6 +22,7 @@ from dlsched.model.facts import (
     LatencySketch,
     LogFact,
     Sample,
+    Usage,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoint
@@ -39,7 +40,6 @@ from dlsched.model.state import (
     Reached,
     Snapshot,
     Tiers,
-    Usage,
 )
 
 

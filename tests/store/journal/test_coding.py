@@ -21,7 +21,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits, Stop
 from dlsched.model.state import Progress
 from dlsched.store.journal.coding import Decoder, Encoder, OutlineDecoder
-from dlsched.store.memory import load_memory, memory_size_check, memory_text
+from dlsched.store.policy_memory import load_memory, memory_size_check, memory_text
 from tests.properties import examples
 from tests.store.journal.reports import GPU, REPORTS, Remembered, job, report
 

@@ -10,8 +10,8 @@ import pytest
 from dlsched.estimate.effect import CycleLatency
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import Sample
-from dlsched.model.state import JobView, NodeView, Progress, Usage
+from dlsched.model.facts import Sample, Usage
+from dlsched.model.state import JobView, NodeView, Progress
 from dlsched.simulation.trace import record
 from dlsched.store.journal.reader import JournalReader
 from tests.review.worlds import busy_node, written

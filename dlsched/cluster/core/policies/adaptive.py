@@ -16,7 +16,9 @@ from dlsched.cluster.core.benefit import (
     measured_speed,
     undo,
 )
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.placing import moves_off, place
+from dlsched.cluster.core.snapshot import (
     ALTERNATIVES_MAX,
     FORECAST_MAX_S,
     Alternative,
@@ -27,8 +29,6 @@ from dlsched.cluster.core.model import (
     Move,
     NodeState,
 )
-from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import moves_off, place
 from dlsched.model.units import CORES_MIN
 
 _PAIRED = 2

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched.cluster.core.model import ClusterDecision, ClusterJob, ClusterMemory, ClusterSnapshot
 from dlsched.cluster.core.occupancy import Occupancy
 from dlsched.cluster.core.placing import decision
+from dlsched.cluster.core.snapshot import (
+    ClusterDecision,
+    ClusterJob,
+    ClusterMemory,
+    ClusterSnapshot,
+)
 from dlsched.model.units import CORES_MIN, render_seconds
 
 

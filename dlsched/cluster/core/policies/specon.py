@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.placing import moves_off, place
+from dlsched.cluster.core.policies.spread import fewest_jobs
+from dlsched.cluster.core.snapshot import (
     ClusterDecision,
     ClusterJob,
     ClusterMemory,
@@ -16,9 +19,6 @@ from dlsched.cluster.core.model import (
     Move,
     NodeState,
 )
-from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import moves_off, place
-from dlsched.cluster.core.policies.spread import fewest_jobs
 
 _OLDEST_S = 3600.0
 """Evaluations older than this count as so old."""

@@ -13,7 +13,7 @@ from docker.utils.ports import build_port_bindings
 
 from dlsched.control.checkpoint_volume import volume_parts
 from dlsched.model.spec import ContainerSpec, Healthcheck, JobSpec, Limits, Restart
-from dlsched.runtime.cgroup.limits import PERIOD_US, quota_us
+from dlsched.runtime.cgroup.cpu_units import PERIOD_US, quota_us
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import NO_GPUS, Injection

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlsched.model.errors import DlschedError
+from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, PERIOD_US, UNLIMITED_US
 from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, PERIOD_US, UNLIMITED_US
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.doctor.finding import Finding

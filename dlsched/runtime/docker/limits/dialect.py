@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dlsched.runtime.cgroup.group_limits import GroupLimits
-from dlsched.runtime.cgroup.limits import (
+from dlsched.runtime.cgroup.cpu_units import (
     DEFAULT_SHARES,
     OLDER_DEFAULT_SHARES,
     PERIOD_US,
@@ -20,6 +19,7 @@ from dlsched.runtime.cgroup.limits import (
     quota_us,
     weights_of,
 )
+from dlsched.runtime.cgroup.group_limits import GroupLimits
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.originals import EngineLimits, Original
 

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dlsched.model.errors import DlschedError
-from dlsched.runtime.cgroup.limits import (
+from dlsched.runtime.cgroup.cpu_units import (
     DEFAULT_SHARES,
     DEFAULT_WEIGHT,
     bounded_shares,

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlsched.model.units import render_bytes
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.limits.reading import ContainerLimits
+from dlsched.runtime.docker.limits.actual import ContainerLimits
 from dlsched.runtime.originals import EngineLimits, MemoryOriginal
 
 MARGIN_RATIO = 1.05

@@ -18,9 +18,7 @@ from functools import partial
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import change_allotment, job_dir
-from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
-from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
-from dlsched.runtime.cgroup.limits import (
+from dlsched.runtime.cgroup.cpu_units import (
     DEFAULT_SHARES,
     DEFAULT_WEIGHT,
     PERIOD_US,
@@ -29,12 +27,22 @@ from dlsched.runtime.cgroup.limits import (
     search_shares,
     weight_of,
 )
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
+from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
 from dlsched.runtime.docker.gpus.mps import paced
 from dlsched.runtime.docker.instance import DockerOptions, Instance
+from dlsched.runtime.docker.limits.actual import (
+    ContainerLimits,
+    as_listed,
+    leave_idle_class,
+    read_limits,
+    refusal,
+    unrestored,
+)
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
@@ -53,14 +61,6 @@ from dlsched.runtime.docker.limits.memory import (
     too_low,
     unchangeable,
     with_original,
-)
-from dlsched.runtime.docker.limits.reading import (
-    ContainerLimits,
-    as_listed,
-    leave_idle_class,
-    read_limits,
-    refusal,
-    unrestored,
 )
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import (

@@ -31,7 +31,7 @@ from dlsched.runtime.docker.identity.labels import (
 from dlsched.runtime.docker.probe import recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, HostUse, Probed
 from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
-from dlsched.runtime.docker.reading import locate
+from dlsched.runtime.docker.progress_readers import locate
 from dlsched.runtime.gpu.inventory import Inventory
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line
@@ -281,7 +281,7 @@ class _Sample:
         ports = None
         if shows_sockets(one.pid, one.container_id):
             ports = recognition.by_port(listening_of(one.pid, one.container_id))
-        self.found = replace(self.found, memory_bytes=read.memory_bytes, ports=ports)
+        self.found = replace(self.found, memory_bytes=read.usage.memory_bytes, ports=ports)
         if self._options.tap is not None and ports and not self._forbids_wire:
             asked = {
                 stack.endpoint.http_path for stack in self._stacks if stack.endpoint is not None

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from dlsched.cluster.core.decider import ask
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.policies.adaptive import AdaptiveMemory, Moved, Speed
+from dlsched.cluster.core.registry import load
+from dlsched.cluster.core.snapshot import (
     ALTERNATIVES_MAX,
     Alternative,
     ClusterDecision,
@@ -17,8 +19,6 @@ from dlsched.cluster.core.model import (
     NodeState,
     Transit,
 )
-from dlsched.cluster.core.policies.adaptive import AdaptiveMemory, Moved, Speed
-from dlsched.cluster.core.registry import load
 from dlsched.model.errors import PolicyError
 from tests.cluster.core.plant import job, node, snapshot
 

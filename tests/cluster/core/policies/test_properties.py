@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from dlsched.cluster.core.decider import ask
 from dlsched.cluster.core.guards import NODES_PER_MOVE, Passed, guard
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.registry import CLUSTER
+from dlsched.cluster.core.snapshot import (
     ClusterDecision,
     ClusterJob,
     ClusterSnapshot,
@@ -23,8 +25,6 @@ from dlsched.cluster.core.model import (
     Sharing,
     Transit,
 )
-from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.registry import CLUSTER
 from dlsched.cluster.wire import AMOUNT_MAX, VALUE_MAX
 from dlsched.policies.registry import known
 from dlsched.simulation.cluster.random_moves import simulated_policy

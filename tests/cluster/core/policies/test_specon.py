@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.core.model import (
+from dlsched.cluster.core.policies.specon import SpeConJob, SpeConMemory
+from dlsched.cluster.core.registry import load
+from dlsched.cluster.core.snapshot import (
     ClusterDecision,
     ClusterJob,
     Evaluation,
@@ -14,8 +16,6 @@ from dlsched.cluster.core.model import (
     NodeState,
     Transit,
 )
-from dlsched.cluster.core.policies.specon import SpeConJob, SpeConMemory
-from dlsched.cluster.core.registry import load
 from tests.cluster.core.plant import job, node, snapshot
 
 POLICY = load("specon")

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from dlsched.cluster.core.model import Move, NodeState, Transit
 from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
 from dlsched.cluster.core.registry import load
+from dlsched.cluster.core.snapshot import Move, NodeState, Transit
 from tests.cluster.core.plant import job, node, snapshot
 
 POLICY = SpreadPolicy(SpreadParameters())

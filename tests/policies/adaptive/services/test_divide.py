@@ -8,10 +8,10 @@ import pytest
 
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import Clients, LatencyModel
-from dlsched.model.facts import LatencySketch
+from dlsched.model.facts import LatencySketch, Usage
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget
-from dlsched.model.state import Idle, JobView, Progress, Snapshot, Usage
+from dlsched.model.state import Idle, JobView, Progress, Snapshot
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services.divide import place

@@ -11,16 +11,16 @@ import pytest
 
 from dlsched.control.ledger import tiers
 from dlsched.control.ledger.tiers import TierProgress, advanced
-from dlsched.model.facts import Sample
+from dlsched.model.facts import Sample, Usage
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits
-from dlsched.model.state import Diverged, JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import Diverged, JobState, JobView, NodeView, Progress, Snapshot
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.divide import place
 from dlsched.policies.adaptive.trainings.model import TrainingMemory
 from dlsched.policies.adaptive.trainings.value import NO_TYPICAL_WORK, TypicalWork, marginal_value
-from dlsched.store.memory import load_memory, memory_text
+from dlsched.store.policy_memory import load_memory, memory_text
 
 RULE = AdaptiveParameters()
 TARGET = AccuracyTarget("accuracy", 0.7, 0.8)

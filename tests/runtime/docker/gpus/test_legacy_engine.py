@@ -19,7 +19,7 @@ from dlsched.model.actions import Start
 from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
-from dlsched.runtime.cgroup.limits import PERIOD_US
+from dlsched.runtime.cgroup.cpu_units import PERIOD_US
 from dlsched.runtime.docker.gpus.injection import GpuOptions
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling

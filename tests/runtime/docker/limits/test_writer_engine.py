@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from dlsched.model.spec import Limits
-from dlsched.runtime.cgroup.limits import weights_of
+from dlsched.runtime.cgroup.cpu_units import weights_of
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.writer import LimitWriter

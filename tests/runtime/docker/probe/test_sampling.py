@@ -12,7 +12,7 @@ import pytest
 
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.facts import GpuFact, GpuProcess
-from dlsched.runtime.docker import reading
+from dlsched.runtime.docker import progress_readers as reading
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.probe import (
     Probed,

@@ -1,0 +1,1 @@
+"""What `dlsched COMMAND` does: a module has some commands, or what several of them share."""
