@@ -91,6 +91,13 @@ BENCHES = {
         "yes",
         "threads that spin in adopted containers: how soon they are recognised; false alarms",
     ),
+    "memory-real": Bench(
+        "benchmarks.real.memory",
+        "real",
+        "25 min",
+        "yes",
+        "12 mixes of leaks, steps and caches under raised memory limits, beside max from the start",
+    ),
     "training": Bench(
         "benchmarks.real.training",
         "real",
@@ -173,7 +180,7 @@ BENCHES = {
         "simulated",
         "1 min",
         "no",
-        "720 drawn loads of memory: leaks that were warned of, and false alarms",
+        "720 drawn loads and 100 mixes of memory: alarms, and limits that are raised",
     ),
     "sim-vs-real": Bench(
         "benchmarks.simulated.sim_vs_real",

@@ -308,6 +308,7 @@ def everything_report() -> CycleReport:
             spec,
             container=replace(spec.container, gpu_model="A100", gpu_memory_bytes=8 << 30),
             owner=1000,
+            memory_max_bytes=24 << 30,
         ),
         reason="moves",
         gpus_kept=("GPU-44444444-eeee",),
@@ -320,6 +321,8 @@ def everything_report() -> CycleReport:
             6_900_000_000,
             2,
             filling=Filling(1_290_000_000, 2400.0, 8 << 30, 1490.0, NOW_S - 30.0),
+            own_bytes=8 << 30,
+            before_bytes=6 << 30,
         ),
         threads=ThreadUse(
             ThreadsFact(NOW_S - 3.0, 8, 1.0, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1"),

@@ -1,4 +1,5 @@
-"""Forecasts of memory that fills, on drawn loads: leaks that were warned of, and false alarms.
+"""Forecasts of memory that fills, on drawn loads: leaks that were warned of, and false alarms; and
+limits that are raised, on drawn mixes (`memory_mixes`).
 
 Owns the loads. Each is what one container holds, as a part of its limit, read every 5 s. The seeds
 are not those by which the constants of `estimate.memory` were chosen (1 to 40, and 201 to 500).
@@ -11,14 +12,17 @@ Four other sets were looked at in between: 101 to 130, 1001 to 1030, 2001 to 206
 from __future__ import annotations
 
 import math
+import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from itertools import product
 from statistics import median
 
 from benchmarks.options import options
 from benchmarks.publish.results import finish, grouped
+from benchmarks.simulated import memory_mixes
 from dlsched.estimate.memory import MemoryTrend
 
 LIMIT_BYTES = 8 << 30
@@ -208,16 +212,19 @@ def _alarmed(one: Drawn) -> bool:
     return one.raised > 0
 
 
-def _rows(seeds: Sequence[int]) -> Iterator[Drawn]:
-    for kind, seed in product((*LEAKS, *HARMLESS, *HARD), seeds):
-        yield play(kind, seed)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = options(__doc__, arguments, seeds=("", "such as 1-9, instead of the published ones"))
-    first, _, last = asked.seeds.partition("-")
-    seeds = tuple(range(int(first), int(last or first) + 1)) if first else SEEDS
-    rows = list(_rows(seeds))
+    asked = options(
+        __doc__,
+        arguments,
+        seeds=("", "such as 1-9, instead of the published ones"),
+        mixes=("", "the same for mixes"),
+        workers=(len(os.sched_getaffinity(0)), "how many processes play"),
+    )
+    seeds, mixes = _range(asked.seeds, SEEDS), _range(asked.mixes, memory_mixes.SEEDS)
+    with ProcessPoolExecutor(asked.workers) as pool:
+        every = product((*LEAKS, *HARMLESS, *HARD), seeds)
+        rows = list(pool.map(play, *zip(*every, strict=True), chunksize=10))
+        outcomes = [one for found in pool.map(memory_mixes.played, mixes) for one in found]
     leaks = [one for one in rows if one.kind in LEAKS and one.lasted_s is not None]
     slow = [one for one in leaks if (one.lasted_s or 0.0) > SLOW_S]
     fast = [one for one in leaks if (one.lasted_s or 0.0) <= SLOW_S]
@@ -242,5 +249,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{warned} of {len(slow)} drawn leaks that take over 40 min were warned of at least 5 min "
         f"ahead; {sum(map(_alarmed, harmless))} of {len(harmless)} harmless loads raised an alarm."
     )
-    finish("memory", "none", seeds, rows, tables, [headline], whole=not first)
+    tables |= memory_mixes.tables(outcomes)
+    finish(
+        "memory",
+        "none",
+        seeds,
+        rows,
+        tables,
+        [headline, memory_mixes.headline(outcomes)],
+        whole=not (asked.seeds or asked.mixes),
+        mix_seeds=mixes,
+        mixes=[asdict(one) for one in outcomes],
+    )
     return 0
+
+
+def _range(asked: str, published: tuple[int, ...]) -> tuple[int, ...]:
+    first, _, last = asked.partition("-")
+    return tuple(range(int(first), int(last or first) + 1)) if first else published

@@ -232,6 +232,10 @@ class MemoryStatus(Value):
     """Without file pages that were not used lately."""
     limit_bytes: int | None
     """The smallest limit of its group and of those around it; None: none."""
+    before_bytes: int | None
+    """The container's own limit before dlsched first changed it; None: dlsched has not."""
+    max_bytes: int | None
+    """Bound up to which dlsched may raise the limit; None: it changes no memory limit."""
     peak_bytes: int | None
     """The most that was in use since this start, page cache included."""
     oom_kills: int | None

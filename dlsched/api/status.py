@@ -186,7 +186,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             usage_cores=usage.cpu_cores,
         ),
         gpu=gpu_of(job),
-        memory=_memory(job.memory),
+        memory=_memory(job.memory, job.spec.memory_max_bytes),
         threads=_threads(job.threads),
         sidecar=SidecarStatus.of(
             progress,
@@ -212,17 +212,23 @@ def _bottleneck(job: JobView, now_s: float) -> BottleneckStatus | None:
     return BottleneckStatus.of(found, cause=found.cause.value, age_s=age_s)
 
 
-def _memory(use: MemoryUse) -> MemoryStatus:
+def _memory(use: MemoryUse, max_bytes: int | None) -> MemoryStatus:
     filling, parts = None if use.filling is None else filling_text(use.filling), []
     if use.working_set_bytes is not None:
         limit = ", no limit" if use.limit_bytes is None else f" of {render_bytes(use.limit_bytes)}"
+        raised = ""
+        if use.before_bytes is not None and use.before_bytes < (use.own_bytes or 0):
+            raised = f"raised from {render_bytes(use.before_bytes)}"
+        most = "" if max_bytes is None else f"at most {render_bytes(max_bytes)}"
+        bounds = ", ".join(part for part in (raised, most) if part)
+        limit += f" ({bounds})" if bounds else ""
         parts.append(f"working set {render_bytes(use.working_set_bytes)}{limit}")
     if use.peak_bytes is not None:
         parts.append(f"peak {render_bytes(use.peak_bytes)}")
     if use.oom_kills:
         parts.append(counted(use.oom_kills, "OOM kill"))
     text = "; ".join(part for part in (", ".join(parts), filling) if part)
-    return MemoryStatus.of(use, filling=filling, text=text)
+    return MemoryStatus.of(use, filling=filling, max_bytes=max_bytes, text=text)
 
 
 def _threads(use: ThreadUse) -> ThreadsStatus:

@@ -36,7 +36,7 @@ class EventHistory:
     def __init__(self, earlier: CycleReport | None = None) -> None:
         """`earlier`: the last cycle of the daemon's run before."""
         self._reported: dict[str, Reported] = {} if earlier is None else last_reported(earlier)
-        self._tries: dict[str, tuple[object, ...]] = {}
+        self._tries: dict[tuple[str, str], tuple[object, ...]] = {}
         self._missed = set() if earlier is None else _missed(earlier, set())
         self._alarms: dict[_AlarmName, str] = {}
         self._earlier_texts = () if earlier is None else earlier.alarms

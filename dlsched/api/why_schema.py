@@ -17,7 +17,7 @@ class OutcomeStatus(Value):
     """What one action came to."""
 
     action: Mapping[str, Any]
-    """`kind` (start, resize, move or remove) and everything else of the action."""
+    """`kind` (start, resize, memory, move or remove) and everything else of the action."""
     status: str
     """done, begun, failed or withheld."""
     detail: str

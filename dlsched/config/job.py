@@ -149,6 +149,7 @@ def _parsed(
         failover=keys.failover,
         nodes=_pairs(keys.nodes, "nodes", finding),
         background=keys.background,
+        memory_max_bytes=keys.memory.max if keys.memory else None,
         sources=_sources(keys, presets, finding),
         wire=keys.wire,
     )
@@ -156,6 +157,8 @@ def _parsed(
         check_target(spec.sources, spec.target)
     except Contradiction as error:
         finding.add(("metrics", *error.place) if error.place else _QUANTILE, error.what)
+    if keys.memory is not None and keys.memory.min is None:
+        finding.add(("memory",), "needs min, the limit at the start")
     if (problem := background_problem(spec)) is not None:
         finding.add(("background",), problem)
     for place, what in (*cluster_problems(spec), *refusals(spec)):
@@ -212,7 +215,7 @@ def _container(
         environment=_environment(keys, finding, read_file),
         volumes=keys.volumes,
         restart=restart_of(keys.restart),
-        memory_bytes=keys.memory,
+        memory_bytes=keys.memory.min if keys.memory else None,
         gpus=keys.gpus.count if keys.gpus else 0,
         gpu_memory_bytes=keys.gpus.memory if keys.gpus else None,
         gpu_model=keys.gpus.model if keys.gpus else None,

@@ -51,7 +51,7 @@ from dlsched.config.job_values import (  # fmt: skip
 )
 from dlsched.config.metrics.keys import PRESET_ALONE, MetricKeys, MetricsKeys
 from dlsched.model.spec import NAME
-from dlsched.model.units import CORES_MIN, render_cores, shown
+from dlsched.model.units import CORES_MIN, render_bytes, render_cores, shown
 
 GRACE_MAX_S = 3600.0
 MEMORY_MIN_BYTES = 6 << 20
@@ -88,6 +88,30 @@ class CpusKeys(Keys):
     def _ordered(self) -> CpusKeys:
         if self.max is not None and self.min > self.max:
             raise ValueError(f"min {render_cores(self.min)} is above max {render_cores(self.max)}")
+        return self
+
+
+_LIMIT = size(MEMORY_MIN_BYTES)
+
+
+class MemoryKeys(Keys):
+    """The memory limit, and how far dlsched may raise it; one size is a limit that stays."""
+
+    min: Annotated[int, _LIMIT] | None = Field(
+        None,
+        description="Memory limit at the start, such as 1GiB; dlsched goes back to it when use "
+        "allows.",
+    )
+    max: Annotated[int, _LIMIT] | None = Field(
+        None,
+        description="Bound up to which dlsched may raise the limit while the job runs and the "
+        "host has room (default: the limit stays).",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> MemoryKeys:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {render_bytes(self.min)} is above max {render_bytes(self.max)}")
         return self
 
 
@@ -338,8 +362,9 @@ class JobKeys(Keys):
     cpus: CpusKeys | None = Field(
         None, description="CPU that the job gets at least and at most, in cores."
     )
-    memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
-        None, description="Memory limit, such as 1GiB; the job gets no swap beyond it."
+    memory: Annotated[MemoryKeys, short(("min",), _LIMIT.schema)] | None = Field(
+        None,
+        description="Memory limit, such as 1GiB, or min and max; the job gets no swap beyond it.",
     )
     gpus: Annotated[GpusKeys, short(("count",), GPU_COUNT.schema)] | None = Field(
         None, description="Number of GPUs, or a mapping of `count`, `share`, `memory` and `model`."
@@ -429,7 +454,7 @@ class JobKeys(Keys):
 
 
 _INNER: dict[tuple[str, ...], type[Keys]] = {
-    ("cpus",): CpusKeys, ("gpus",): GpusKeys, ("gpus", "share"): ShareKeys,
+    ("cpus",): CpusKeys, ("memory",): MemoryKeys, ("gpus",): GpusKeys, ("gpus", "share"): ShareKeys,
     ("target",): TargetKeys, ("metrics",): MetricsKeys, ("metrics", "first_of"): MetricKeys,
     ("stop",): StopKeys, ("checkpoint",): CheckpointKeys,
     ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,

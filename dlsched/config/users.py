@@ -283,6 +283,9 @@ def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, 
         elif container.memory_bytes > rules.memory_bytes:
             asked = render_bytes(container.memory_bytes)
             yield ("memory",), f"{asked} {beyond} {render_bytes(rules.memory_bytes)}"
+        elif (spec.memory_max_bytes or 0) > rules.memory_bytes:
+            asked = render_bytes(spec.memory_max_bytes or 0)
+            yield ("memory", "max"), f"{asked} {beyond} {render_bytes(rules.memory_bytes)}"
     if container.gpus > rules.gpus:
         yield ("gpus", "count"), f"{container.gpus} GPUs {beyond} {rules.gpus}"
 

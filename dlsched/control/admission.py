@@ -4,7 +4,8 @@ holds for the node and for each owner. Forecasts of when jobs end are passed in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from dlsched.control.gpus.queue import GpuQueue, Turn
 from dlsched.model.spec import JobSpec, OwnerCeilings
@@ -31,6 +32,7 @@ def admit(
     max_jobs: int,
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
     gpus: GpuQueue | None = None,
+    promised_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Turn]:
     """For each job in `queue`, which is in order of `rank_s`, whether it may start; `present` jobs
     hold resources.
@@ -39,7 +41,9 @@ def admit(
     large one. A job that could not fit even on an empty node blocks none. A job whose owner has
     ceilings blocks only that owner's jobs, so asking for much never stops others. A job that waits
     only for GPUs blocks none, but reserves the GPUs that it will get: see `gpus.queue`. A job
-    without `memory` counts as 0 bytes. Without `gpus`, all GPUs of the node are free.
+    without `memory` counts as 0 bytes, and one whose limit was raised as that, by `promised_bytes`:
+    never as its `max`, up to which it may be raised only where there is room. Without `gpus`, all
+    GPUs of the node are free.
     """
     gpus = gpus or GpuQueue(node)
     whole = OwnerCeilings(max_jobs, node.capacity_cores, node.memory_bytes)
@@ -49,7 +53,7 @@ def admit(
     for spec in queue:
         ceilings = ceilings_of(spec.owner)
         queue_of = None if ceilings is None else spec.owner
-        never = _lacks(spec, (), whole, "the node", grain)
+        never = _lacks(spec, (), whole, "the node", grain, {})
         never = gpus.never(spec) if never is None else f"can never start: {never}"
         if never is not None:
             turns[spec.name] = Turn(never)
@@ -58,8 +62,8 @@ def admit(
         if ahead is not None:
             turns[spec.name] = Turn(f"waits behind {ahead}")
             continue
-        reason = None if ceilings is None else _above(spec, here, ceilings, grain)
-        reason = reason or _lacks(spec, here, whole, "the node", grain)
+        reason = None if ceilings is None else _above(spec, here, ceilings, grain, promised_bytes)
+        reason = reason or _lacks(spec, here, whole, "the node", grain, promised_bytes)
         if reason is not None:
             turns[spec.name] = Turn(reason)
             first[queue_of] = spec.name
@@ -72,7 +76,11 @@ def admit(
 
 
 def _above(
-    spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings, grain_cores: float
+    spec: JobSpec,
+    present: Sequence[JobSpec],
+    ceilings: OwnerCeilings,
+    grain_cores: float,
+    promised_bytes: Mapping[str, int],
 ) -> str | None:
     """Why the job exceeds its owner's ceilings beside the owner's other jobs; None: it fits."""
     others = [one for one in present if one.owner == spec.owner]
@@ -80,17 +88,24 @@ def _above(
     if gpus + spec.container.gpus > ceilings.gpus:
         asks = f"the job needs {spec.container.gpus} GPUs"
         return f"{asks}, jobs of uid {spec.owner} have {gpus} of {ceilings.gpus}"
-    return _lacks(spec, others, ceilings, f"uid {spec.owner}", grain_cores)
+    return _lacks(spec, others, ceilings, f"uid {spec.owner}", grain_cores, promised_bytes)
 
 
 def _lacks(
-    spec: JobSpec, others: Sequence[JobSpec], most: OwnerCeilings, whose: str, grain_cores: float
+    spec: JobSpec,
+    others: Sequence[JobSpec],
+    most: OwnerCeilings,
+    whose: str,
+    grain_cores: float,
+    promised_bytes: Mapping[str, int],
 ) -> str | None:
     """Why the job does not fit beside those others within what all have together; None: it fits."""
     if len(others) >= most.jobs:
         return f"{whose} has {counted(len(others), 'job')}, at most {most.jobs} are allowed"
     needs_bytes = spec.container.memory_bytes or 0
-    held_bytes = sum(one.container.memory_bytes or 0 for one in others)
+    held_bytes = sum(
+        promised_bytes.get(one.name, one.container.memory_bytes or 0) for one in others
+    )
     if most.memory_bytes is not None and held_bytes + needs_bytes > most.memory_bytes:
         held = f"{_mib(held_bytes)} of {_mib(most.memory_bytes)}"
         return f"the job needs {_mib(needs_bytes)} of memory, jobs of {whose} have {held}"

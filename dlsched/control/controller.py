@@ -12,6 +12,7 @@ from dlsched.control.decider import Decider, NamedPolicy, ShadowDecider
 from dlsched.control.guards import Approved, GuardOptions, guard
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.updated import State
+from dlsched.control.memory_limits import MemoryLimits
 from dlsched.control.planner import plan
 from dlsched.control.ports import Clock, Ports, Runtime
 from dlsched.model.actions import Action, Outcome, Resize
@@ -41,6 +42,7 @@ class Controller:
         self._options = options
         self._shadow = shadow
         self._log = CycleLog()
+        self._memory_limits = MemoryLimits()
         self._phases = _Phases(ports.clock)
         self.last_report: CycleReport | None = None
 
@@ -49,6 +51,7 @@ class Controller:
         self._observe = timed("observe", ports.runtime.observe)
         self._update = timed("fold", ledger.update)
         self._ask = timed("decide", decider.ask)
+        self._decide_memory = timed("memory", self._memory_limits.decide)
         self._plan = timed("plan", plan)
         self._advance = timed("act", ports.runtime.advance)
         self._ask_shadow = timed("shadow", self._shadowed)
@@ -62,7 +65,8 @@ class Controller:
         state = self._update(facts, desired, self._records.ended())
         answer = self._ask(state.snapshot)
         approved = self._approve(state, answer)
-        actions = self._plan(state, answer, approved, self._options)
+        memory = self._decide_memory(state, answer, self._options)
+        actions = (*memory, *self._plan(state, answer, approved, self._options))
         outcomes = self._execute(actions, state, answer)
         hooks = self._records.keep(state)
         self._ledger.applied(outcomes, answer, self._clock.now_s())
@@ -152,7 +156,7 @@ class Controller:
         return report
 
     def _alarms(self, state: State, answer: Answer, shadow: Shadow | None) -> tuple[Alarm, ...]:
-        alarms = [*state.alarms, *self._ports.alarms()]
+        alarms = [*state.alarms, *self._memory_limits.alarms, *self._ports.alarms()]
         if answer.failure is not None and answer.failure.final:
             text = f"all limits are given back until a reload (SIGHUP): {answer.failure.text}"
             alarms.append(Alarm("policy", AlarmKey.PLAIN_DOCKER, text))

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlsched.control.ledger.updated import State
 from dlsched.model.actions import Action
 from dlsched.model.state import JobState, JobView
-from dlsched.model.units import counted, render_cores
+from dlsched.model.units import counted, render_bytes, render_cores
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +73,11 @@ def _line(job: JobView, state: State) -> str:
         container = (job.container_id or "?")[:12]
         limit = job.actual.cpu_cores
         has = "no limit" if limit is None else render_cores(limit)
+        most = job.spec.memory_max_bytes
+        memory = "" if most is None else f", and memory limit up to {render_bytes(most)}"
         return (
             f"{job.name} (adopted, container {container}, {has}): may change CPU limit, weight and "
-            "burst; never starts, stops or removes it"
+            f"burst{memory}; never starts, stops or removes it"
         )
     source = Path(state.desired.sources.get(job.name, "its job file")).name
     return (

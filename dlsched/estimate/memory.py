@@ -47,6 +47,16 @@ ENDS_AFTER = 5
 LOWER_RATIO = 0.9
 """An alarm ends when use falls below this part of what it was."""
 
+FAST_S = 10.0
+"""What a container grows in this time is a step, or a leak that no minute shows."""
+RECENT_S = 60.0
+"""Readings are kept one by one for this long."""
+SETTLED_RATIO = 0.01
+"""Less growth in `FAST_S`, as a part of what is held, ends a step: allocators wander by 1 %."""
+LASTING_MIN = 10
+"""Minutes over which the highest use is kept: an evaluation or a checkpoint comes back sooner than
+this in most trainings. A judgement."""
+
 _Slot = tuple[int, int]
 
 
@@ -169,3 +179,79 @@ def filling_text(filling: Filling) -> str:
         f"{render_seconds(filling.over_s)}; the limit of {render_bytes(filling.limit_bytes)} is "
         f"reached in about {render_seconds(minutes_s)} if the growth goes on"
     )
+
+
+class MemoryDemand:
+    """What one start of a container has held in the last minutes, reading by reading."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, int]] = deque()
+        self._minutes: deque[tuple[int, int]] = deque(maxlen=LASTING_MIN + 1)
+        """Each minute with the highest reading in it."""
+        self._level: int | None = None
+        """What was held when it last did not grow; None: it has grown since its start."""
+        self._highest = 0
+        self._steps: deque[int] = deque(maxlen=2)
+        """Growth from one level to the next, of those that led above all before."""
+
+    def add(self, now_s: float, held_bytes: int) -> None:
+        """Take in a reading of what the kernel cannot take back."""
+        while self._recent and self._recent[0][0] < now_s - RECENT_S:
+            self._recent.popleft()
+        self._recent.append((now_s, held_bytes))
+        minute = int(now_s // SLOT_S)
+        if self._minutes and self._minutes[-1][0] == minute:
+            held_bytes = max(held_bytes, self._minutes.pop()[1])
+        self._minutes.append((minute, held_bytes))
+        self._settle(now_s, self._recent[-1][1])
+
+    def grown(self, now_s: float, within_s: float = FAST_S) -> tuple[int, float]:
+        """Bytes by which it has grown since its lowest reading within that time, and the seconds
+        since then."""
+        if not self._recent:
+            return 0, within_s
+        lowest_s, lowest = self._recent[-1]
+        for at_s, held in reversed(self._recent):
+            if at_s < now_s - within_s:
+                break
+            if held < lowest:
+                lowest_s, lowest = at_s, held
+        return self._recent[-1][1] - lowest, now_s - lowest_s
+
+    def known_bytes(self, now_s: float) -> int:
+        """The highest reading of the last `LASTING_MIN` minutes, but for the last `FAST_S`."""
+        before = now_s - FAST_S
+        whole = (high for minute, high in self._minutes if (minute + 1) * SLOT_S <= before)
+        return max([0, *whole, *(held for at_s, held in self._recent if at_s < before)])
+
+    @property
+    def recent_bytes(self) -> int | None:
+        """The highest reading of the last `RECENT_S`; None: it is not known for as long."""
+        if not self._recent or self._recent[-1][0] - self._recent[0][0] < RECENT_S - FAST_S:
+            return None
+        return max(held for _, held in self._recent)
+
+    @property
+    def step_bytes(self) -> int:
+        """The next step, where it has grown in two at least; 0: it has not."""
+        return min(self._steps) if len(self._steps) == 2 else 0
+
+    def lasting_bytes(self, now_s: float) -> int | None:
+        """The highest reading of the last `LASTING_MIN` minutes; None: it is not known for as
+        long."""
+        earliest = int(now_s // SLOT_S) - LASTING_MIN
+        within = [highest for minute, highest in self._minutes if minute >= earliest]
+        if not within or self._minutes[0][0] > earliest:
+            return None
+        return max(within)
+
+    def _settle(self, now_s: float, held_bytes: int) -> None:
+        grown, _ = self.grown(now_s)
+        began_s = self._recent[0][0]
+        if grown > SETTLED_RATIO * held_bytes or now_s - began_s < FAST_S:
+            return
+        if self._level is not None and held_bytes > self._highest:
+            step = held_bytes - self._level
+            if step > SETTLED_RATIO * held_bytes:
+                self._steps.append(step)
+        self._level, self._highest = held_bytes, max(self._highest, held_bytes)

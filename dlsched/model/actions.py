@@ -86,6 +86,23 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Change the memory limit of a running container, its swap limit in step."""
+
+    job: str
+    container_id: str
+    before_bytes: int
+    limit_bytes: int
+    why: str
+    ceiling_cores: float | None = None
+    """As in `Resize`."""
+
+    @property
+    def grows(self) -> bool:
+        return self.limit_bytes > self.before_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Stop a container with its spec's signal and grace period, then remove it."""
 
@@ -97,7 +114,7 @@ class Remove:
     why: str
 
 
-Action = Start | Resize | Move | Remove
+Action = Start | Resize | Memory | Move | Remove
 
 
 CARRIED_OUT = ("done", "begun")

@@ -143,8 +143,19 @@ class AlarmKey(StrEnum):
             "the kernel swaps, or kills a process in it."
         ),
         (
-            "Raise the limit by the command in the text, or let the program use less; "
-            "dlsched changes no memory limit."
+            "Raise the limit by the command in the text, let dlsched raise it (`memory.max`), or "
+            "let the program use less."
+        ),
+    )
+    MEMORY_NOT_RAISED = (
+        "memory-not-raised",
+        (
+            "A container needs a higher memory limit, and dlsched cannot raise it: the host has no "
+            "room, or the limit is at `memory.max`."
+        ),
+        (
+            "Free memory: the text says who uses most; or raise `memory.max`, or let the program "
+            "use less."
         ),
     )
     THREADS_SPIN = (

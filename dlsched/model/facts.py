@@ -263,6 +263,10 @@ class MemoryFact:
     limit_reached: bool = False
     """Whether it was out of memory at its limit, so that a kill can be for that; False where that
     is unknown, as on cgroup v1."""
+    own_bytes: int | None = None
+    """The limit of its own group alone; None: none, or unknown."""
+    before_bytes: int | None = None
+    """Its own limit before dlsched first changed it; None: dlsched has not."""
 
 
 @dataclass(frozen=True, slots=True)

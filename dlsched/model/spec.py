@@ -223,6 +223,9 @@ class JobSpec:
     """What becomes of it in a cluster once its node is down."""
     nodes: tuple[tuple[str, str], ...] = field(default=(), metadata=NOT_IN_DIGEST)
     """Labels that a cluster's node must have for it."""
+    memory_max_bytes: int | None = None
+    """Bound up to which its memory limit may be raised while it runs, from
+    `container.memory_bytes` on; None: that stays its limit."""
     background: bool = False
     """Whether it comes last: it has no target, and gets only CPU that no other job uses."""
 

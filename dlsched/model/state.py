@@ -169,6 +169,9 @@ class MemoryUse:
     limit_reached: bool = False
     filling: Filling | None = None
     """None: it does not fill up."""
+    held_bytes: int | None = None
+    own_bytes: int | None = None
+    before_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +445,9 @@ class NodeView:
     bound_by: str | None = None
     throttled_ratio: float = 0.0
     host_cpu: HostCpu | None = None
+    memory_spare_bytes: int | None = None
+    """What programs can still get without swapping, less the reserve; below 0 where it is in use.
+    None: unknown."""
     weighs: bool = True
     """Whether weights divide it where jobs want more than there is. Policies see GPU time as a node
     too, but ceilings alone divide that."""

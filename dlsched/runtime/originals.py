@@ -47,6 +47,28 @@ class EngineLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryOriginal:
+    """One container's memory limit before our first change of it."""
+
+    memory_bytes: int
+    swap_bytes: int
+    """Limit of memory and swap together, as the engine says it; -1: none."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What the kernel said, by file."""
+    given: tuple[int, ...] = ()
+    """The limits that we may have set since, the last one last. Any other is the owner's."""
+
+    @property
+    def limits(self) -> EngineLimits:
+        return EngineLimits(memory_bytes=self.memory_bytes, memory_swap_bytes=self.swap_bytes)
+
+    def before(self, now: EngineLimits) -> EngineLimits:
+        """The limits to give back: those of `now` where the owner has set others since."""
+        ours = now.memory_bytes in (self.memory_bytes, *self.given)
+        return self.limits if ours else now
+
+
+@dataclass(frozen=True, slots=True)
 class Original:
     """One container's limits before our first change of them."""
 
@@ -63,6 +85,8 @@ class Original:
     wall_time: str = ""
     engine: str = ""
     """Which engine has it, by that engine's own id; empty: not known."""
+    memory: MemoryOriginal | None = None
+    """None: we have not changed its memory limit."""
     given_back: bool = False
     """Whether it has this again. The next change writes the record again."""
 
@@ -105,6 +129,14 @@ class Originals(Records[Original]):
         """The ceiling that a container had before any change of ours, or has now."""
         original = self.of(container)
         return now_cores if original is None or original.given_back else original.cpu_cores
+
+    def memory_before(self, container: str, now: EngineLimits) -> int | None:
+        """The memory limit that a container had before any change of ours, or has now; None:
+        none."""
+        original = self.of(container)
+        if original is None or original.given_back or original.memory is None:
+            return now.memory_bytes or None
+        return original.memory.before(now).memory_bytes or None
 
     def all_lost(self) -> tuple[str, ...]:
         """The containers whose record cannot be read. Raises OSError."""

@@ -247,6 +247,10 @@ def test_job_keys(more: str, field: str, value: object) -> None:
         ("cpus: {min: 3, max: 2}", "cpus: min 3 cores is above max 2 cores"),
         ("memory: 1MiB", "memory: '1MiB' is out of bounds: 6 MiB to"),
         ("memory: lots", "memory: 'lots' is not a size"),
+        ("memory: {min: 2GiB, max: 1GiB}", "memory: min 2 GiB is above max 1 GiB"),
+        ("memory: {max: 1GiB}", "memory: needs min, the limit at the start"),
+        ("memory: {min: 1GiB, max: 1MiB}", "memory.max: '1MiB' is out of bounds: 6 MiB to"),
+        ("memory: {most: 1GiB}", "memory.most: unknown key"),
         ("memory:", "job.yaml:3:8: memory: has no value"),
         ("gpus: {}", "job.yaml:3:7: gpus.count: is required, but missing"),
         ("gpus: {share: 0.5, model: A100}", "gpus.count: is required, but missing"),
@@ -524,6 +528,10 @@ def test_what_is_wrong_with_an_env_file_is_said_at_its_name(tmp_path: Path) -> N
         ("", "threads: fit", False, False),
         ("gpus: 1", "gpus: {count: 1, share: 1}", False, False),
         ("memory: 1GiB", "# a note\nmemory: 1024MiB", False, False),
+        ("memory: 1GiB", "memory: {min: 1GiB}", False, False),
+        ("memory: 1GiB", "memory: {min: 1GiB, max: 2GiB}", True, False),
+        ("memory: {min: 1GiB, max: 3GiB}", "memory: {min: 1GiB, max: 2GiB}", True, False),
+        ("memory: {min: 1GiB, max: 3GiB}", "memory: {min: 2GiB, max: 3GiB}", True, True),
         ("environment: {A: b}", "environment: [A=b]", False, False),
     ],
 )
@@ -533,6 +541,12 @@ def test_a_digest_changes_with_what_makes_another_job_or_container(
     one, other = parsed(before), parsed(after)
     assert (one.digest != other.digest) is new_job
     assert (one.container_digest != other.container_digest) is new_container
+
+
+def test_memory_is_a_limit_that_stays_or_one_that_may_be_raised() -> None:
+    one, other = parsed("memory: 1GiB"), parsed("memory: {min: 1GiB, max: 4GiB}")
+    assert (one.container.memory_bytes, one.memory_max_bytes) == (1 << 30, None)
+    assert (other.container.memory_bytes, other.memory_max_bytes) == (1 << 30, 4 << 30)
 
 
 def test_a_floor_that_is_asked_for_is_a_promise_however_small() -> None:

@@ -175,6 +175,8 @@ def test_memory_must_be_told_where_it_is_bounded() -> None:
         in problems("", own=own)[0]
     )
     assert f"memory: 9 GiB {BEYOND} 8 GiB" in problems("memory: 9GiB", own=own)[0]
+    raised = problems("memory: {min: 2GiB, max: 9GiB}", own=own)[0]
+    assert f"memory.max: 9 GiB {BEYOND} 8 GiB" in raised
 
 
 def test_by_default_nothing_is_allowed() -> None:

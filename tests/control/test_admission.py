@@ -37,6 +37,15 @@ def test_memory_that_is_promised_is_not_promised_twice():
     )
 
 
+def test_limit_that_was_raised_is_promised_and_a_max_is_not():
+    present, queue = [replace(sized("c", 200), memory_max_bytes=2**40)], [sized("a", 600)]
+    assert admit(queue, present, NODE, 8)["a"].admitted
+    verdicts = admit(queue, present, NODE, 8, promised_bytes={"c": 500 * 2**20})
+    assert (
+        verdicts["a"].reason == "needs 600 MiB of memory, jobs of the node have 500 MiB of 1024 MiB"
+    )
+
+
 def test_a_small_job_does_not_overtake_a_large_one_that_waits():
     verdicts = admit([sized("large", 900), sized("small", 10)], [sized("c", 500)], NODE, 8)
     assert not verdicts["large"].admitted

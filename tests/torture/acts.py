@@ -97,6 +97,37 @@ def _web(world: World) -> bool:
     return world.adopt("web", NanoCpus=900_000_000, CpuShares=512)
 
 
+_LIMIT, _RAISED = 256 << 20, 320 << 20
+"""Memory limits, in bytes: as its owner made it, and its bound."""
+_GROW = """
+head -c 228M /dev/zero > /dev/shm/x
+for i in $(seq 24); do head -c 512K /dev/zero >> /dev/shm/x; sleep 1; done
+"""
+"""It comes near its limit and still grows, so that another agent sees it too, but holds little
+enough for that limit to be given back."""
+
+
+def _limited(world: World) -> bool:
+    """A container with a memory limit that may be raised, made anew; it holds nothing."""
+    world.unadopt()
+    world.adopt(
+        "web",
+        labels={"dlsched.memory.max": str(_RAISED)},
+        Memory=_LIMIT,
+        MemorySwap=_LIMIT,
+        ShmSize=_RAISED,
+    )
+    return wish(world, alpha=job("alpha"))
+
+
+def _grow(world: World) -> bool:
+    return world.run_in("web", _GROW)
+
+
+def _grown(world: World) -> bool:
+    return _limited(world) and _grow(world)
+
+
 def _stranger(world: World) -> bool:
     """A container without labels that ask, which no adoption names any more."""
     with suppress(Refused):
@@ -125,6 +156,8 @@ def acts() -> Sequence[Act]:
     alone = {"alpha": Runs(0.7)}
     both = {"alpha": Runs(half), "beta": Runs(half)}
     beside = {"alpha": Runs(half), "web": Adopted(half)}
+    limited = {"alpha": Runs(half), "web": Adopted(half, _LIMIT)}
+    raised = {"alpha": Runs(half), "web": Adopted(half, _RAISED)}
     crowd = {"alpha": Runs(third), "web": Adopted(third), "mail": Adopted(third)}
     return (
         Act(
@@ -216,6 +249,29 @@ def acts() -> Sequence[Act]:
             set_up=lambda world: _stranger(world) and _adopt_by_command(world),
             play=lambda world: world.agent.ask(lambda client: client.drop(world.full("web"))),
             after={"alpha": Runs(0.7), "web": LeftAlone()},
+        ),
+        Act(
+            "memory limit raised",
+            before=limited,
+            set_up=_limited,
+            play=_grow,
+            after=raised,
+        ),
+        Act(
+            "agent stops, memory limit is given back",
+            before=raised,
+            set_up=_grown,
+            play=lambda _: True,
+            after=raised,
+            kind="stops",
+        ),
+        Act(
+            "memory limit released by command, agent is dead",
+            before=raised,
+            set_up=_grown,
+            play=lambda _: True,
+            after=raised,
+            kind="commands",
         ),
         Act(
             "agent starts, a container is gone",

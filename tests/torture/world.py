@@ -44,6 +44,8 @@ class Adopted:
     """A container that somebody else started runs, with that ceiling while it is managed."""
 
     cores: float | None
+    memory_bytes: int | None = None
+    """Its memory limit; None: whatever it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ Wished = Mapping[str, Runs | Adopted | LeftAlone | Ended]
 """What there should be, by job; whatever is not named should not be there."""
 
 
+_NONE: Mapping[str, str] = {}
+
+
 class World:
     """What the acts play in."""
 
@@ -89,23 +94,31 @@ class World:
 
     # ------------------------------------------------------------------ other people's containers
 
-    def adopt(self, name: str, *, asks: bool = True, **host: Any) -> bool:
-        """Somebody starts a container, unless it is there; `asks`: its labels ask for adoption.
-        Returns True."""
+    def adopt(
+        self, name: str, *, asks: bool = True, labels: Mapping[str, str] = _NONE, **host: Any
+    ) -> bool:
+        """Somebody starts a container, unless it is there; `asks`: its labels, and `labels` beside
+        them, ask for adoption. Returns True."""
         if name in self.foreign:
             return True
         enable = "true" if asks else "false"
-        labels = {"dlsched.enable": enable, "dlsched.instance": self.session.instance}
+        own = {"dlsched.enable": enable, "dlsched.instance": self.session.instance}
         made = self._api.create_container(
             BASE,
             ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"],
             name=self.full(name),
-            labels=labels,
+            labels={**own, **labels},
             host_config={**self._api.create_host_config(network_mode="none"), **host},
         )
         self._api.start(made["Id"])
         pid = self._api.inspect_container(made["Id"])["State"]["Pid"]
         self.foreign[name] = Foreign(made["Id"], pid, cpu_folder(pid), kernel_files(pid))
+        return True
+
+    def run_in(self, name: str, script: str) -> bool:
+        """Its owner runs that in it, and does not wait for it. Returns True."""
+        made = self._api.exec_create(self.foreign[name].container, ["sh", "-c", script])
+        self._api.exec_start(made["Id"], detach=True)
         return True
 
     def unadopt(self, *keep: str) -> None:
@@ -214,6 +227,10 @@ class World:
         if not near(cores, wish.cores):
             wrong.append(f"{job}: has {cores} cores, not {wish.cores}")
         if isinstance(wish, Adopted):
+            has = kernel_files(body["State"]["Pid"])
+            limit = has.get("memory.max", has.get("memory.limit_in_bytes"))
+            if wish.memory_bytes is not None and limit != str(wish.memory_bytes):
+                wrong.append(f"{job}: has a memory limit of {limit}, not {wish.memory_bytes}")
             if (body["Id"], body["State"]["Pid"]) != self.foreign[job].identity:
                 wrong.append(f"{job}: is not the container that its owner started")
             return wrong

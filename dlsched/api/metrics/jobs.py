@@ -242,6 +242,13 @@ JOB_METRICS: tuple[Metric, ...] = (
         by_job(lambda job: job.memory.limit_bytes),
     ),
     Metric(
+        "job_memory_limit_max_bytes",
+        Kind.GAUGE,
+        _JOB,
+        "Bound up to which dlsched may raise the job's memory limit; absent: it does not.",
+        by_job(lambda job: job.memory.max_bytes),
+    ),
+    Metric(
         "job_memory_peak_bytes",
         Kind.GAUGE,
         _JOB,

@@ -30,7 +30,7 @@ class Histogram:
         return Histogram(tuple(counts), self.sum_s + max(duration_s, 0.0))
 
 
-ENGINE_CALLS = ("list", "start", "resize", "move", "remove")
+ENGINE_CALLS = ("list", "start", "resize", "memory", "move", "remove")
 """What `engine_errors` counts: a cycle in which the engine does not answer, and failed actions."""
 
 

@@ -78,6 +78,11 @@ _yes = click.option("--yes", is_flag=True, help="Ask no question, as in scripts.
     "--minimum", metavar="CORES", help="Least cores that the container gets, such as 0.5."
 )
 @click.option("--maximum", metavar="CORES", help="Most cores that the container gets, such as 4.")
+@click.option(
+    "--memory-maximum",
+    metavar="SIZE",
+    help="Raise the memory limit up to this where it is needed, such as 12GiB.",
+)
 @click.option("--weight", metavar="W", help="Weight of the container beside others (default 1).")
 @click.option(
     "--background",
@@ -121,6 +126,7 @@ def adopt(
       dlsched adopt llm --latency 2s --metrics vllm --metrics where.model_name=llama
       dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[-+0-9.eE]+)'
       dlsched adopt postgres --minimum 1
+      dlsched adopt train --memory-maximum 24GiB
       dlsched adopt nightly-report --background
       dlsched adopt --others-background
     """
@@ -363,6 +369,7 @@ def _labels(
     wire: str | None,
     minimum: str | None,
     maximum: str | None,
+    memory_maximum: str | None,
     weight: str | None,
     background: bool = False,
 ) -> dict[str, str]:
@@ -374,6 +381,7 @@ def _labels(
         "target.deadline": deadline,
         "cpus.min": minimum,
         "cpus.max": maximum,
+        "memory.max": memory_maximum,
         "weight": weight,
         "wire": wire,
         "background": "true" if background else None,
@@ -393,8 +401,7 @@ def _labels(
     if not any(value is not None for value in asked.values()):
         raise click.UsageError(
             "nothing is asked of the container: give --latency, --reach, --minimum, --maximum, "
-            "--weight "
-            "or --background"
+            "--memory-maximum, --weight or --background"
         )
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlsched.review.advice.result import Recommended
 
 
-@click.command(short_help="Show the CPU limits that recorded containers needed.")
+@click.command(short_help="Show the limits that recorded containers needed.")
 @journals.optional
 @journals.since(least_s=1.0)
 @click.option(
@@ -41,7 +41,8 @@ def recommend(
     JOURNAL is a journal file or the state directory that holds one (default: the setting
     state_dir); a daemon may be writing it, under any policy, `none` and --dry-run included. For
     each container: what it used, what was measured of its target, the CPU limits with which all
-    targets are met together, and which targets no limit meets, with the reason.
+    targets are met together, and which targets no limit meets, with the reason; and the
+    memory that it held at most, with the limits that this needs.
 
     MIN is what a container needs for its target. MAX is for one with a MIN that would use so much
     that others lack it. WEIGHT is the CPU weight of all of them then, also for those without a
@@ -108,6 +109,8 @@ def _show_table(advice: Advice, page: Page) -> None:
             page.line(f"{one.name}: {one.why}")
         else:
             page.line(f"{one.name}: out of reach: {one.why}", "yellow")
+        if one.memory is not None:
+            page.line(f"{one.name}: {one.memory.text}")
     page.line("")
     policies = ", ".join(advice.policies)
     page.line(

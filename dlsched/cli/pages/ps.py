@@ -230,6 +230,8 @@ def _memory_and_limit(job: JobStatus) -> Cell:
     if used is None:
         return Cell("-", "dim")
     text = f"{render_bytes(used)} / {'none' if limit is None else render_bytes(limit)}"
+    if job.memory.max_bytes is not None and job.memory.max_bytes > (limit or 0):
+        text += f" (to {render_bytes(job.memory.max_bytes)})"
     return Cell(text, "yellow" if job.memory.filling else "")
 
 

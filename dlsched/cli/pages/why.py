@@ -104,9 +104,9 @@ def _change(change: Change, effect: str | None) -> list[_Row]:
 
 
 def change_cells(change: Change) -> list[str]:
-    """What changed, GPUs and result of a change, without what it has not. A resize is named by what
-    it changed."""
-    kind = "" if change.kind == "resize" and change.changed else change.kind
+    """What changed, GPUs and result of a change, without what it has not. A changed limit is
+    named by what it was."""
+    kind = "" if change.kind in ("resize", "memory") and change.changed else change.kind
     gpus = ", ".join(short(uuid) for uuid in change.gpus.split(",") if uuid)
     cells = (kind, change.changed, gpus, change.status)
     return [cell for cell in cells if cell]

@@ -12,9 +12,10 @@ from dlsched.cluster.core.following import OCCUPIES, RUNNING
 from dlsched.cluster.core.records import Holding, Phase, file_version
 from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
 from dlsched.cluster.core.snapshot import Sharing
+from dlsched.control.ledger.memory import promised_bytes
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import JobSpec
-from dlsched.model.state import JobState, JobView
+from dlsched.model.state import JobState, JobView, MemoryUse
 
 PAUSE_S = 15.0
 """How long a move stops a job whose checkpoint is small: two rounds of the controller, the end of a
@@ -50,11 +51,15 @@ def node_report(
     }
     kept = [spec_of(own) for own in held.values() if own.phase in OCCUPIES]
     local_bytes = math.fsum(
-        one.spec.container.memory_bytes or 0
+        promised_bytes(one.spec, one.memory)
         for one in snapshot.jobs
         if one.name not in held and one.state.holds
     )
-    kept_bytes = math.fsum(spec.container.memory_bytes or 0 for spec in kept if spec is not None)
+    kept_bytes = math.fsum(
+        promised_bytes(spec, views[spec.name].memory if spec.name in views else MemoryUse())
+        for spec in kept
+        if spec is not None
+    )
     taken_gpus = {gpu for one in snapshot.jobs for gpu in one.gpus}
     return NodeReport(
         name="",

@@ -27,7 +27,7 @@ from dlsched.control.ledger.job_record import (
 )
 from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
-from dlsched.control.ledger.memory import MemoryAlarms
+from dlsched.control.ledger.memory import MemoryAlarms, promised_bytes
 from dlsched.control.ledger.ownership import Roster, divergence_alarms, engine_alarms, roster
 from dlsched.control.ledger.threads import spinning_alarms
 from dlsched.control.ledger.tiers import TierTracker
@@ -227,6 +227,11 @@ class Ledger:
             bound_by=node.bound_by,
             throttled_ratio=node.throttled_ratio,
             host_cpu=node.host_cpu,
+            memory_spare_bytes=(
+                None
+                if node.memory_available_bytes is None
+                else node.memory_available_bytes - options.reserve_memory_bytes
+            ),
         )
 
     def _statuses(self, jobs: Roster, ended: Mapping[str, Ended]) -> dict[str, Lifecycle]:
@@ -274,7 +279,13 @@ class Ledger:
             node, members, options.gpus, lambda job: self._finish(job, now_s), now_s
         )
         queued.verdicts = admit(
-            queue, present, node, options.max_jobs, options.ceilings_of, queued.gpus
+            queue,
+            present,
+            node,
+            options.max_jobs,
+            options.ceilings_of,
+            queued.gpus,
+            {one.name: promised_bytes(one, self._records[one.name].memory.use) for one in present},
         )
         self._assignments.take(queued.verdicts)
         for name in order:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dlsched.estimate.memory import SLOT_S, MemoryTrend, filling_text
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, MemoryFact, Observation
+from dlsched.model.spec import JobSpec
 from dlsched.model.state import Filling, JobView, MemoryUse
 from dlsched.model.units import render_bytes
 
@@ -18,6 +19,15 @@ time, and a load that only needs a little more gets enough."""
 HOLDERS_SHOWN = 3
 _MIB = 1 << 20
 _ALIVE = frozenset({ContainerState.RUNNING, ContainerState.PAUSED})
+
+
+def promised_bytes(spec: JobSpec, use: MemoryUse) -> int:
+    """The memory limit of a job as others must leave it room: the spec's, or the one to which
+    dlsched has raised it; 0: none."""
+    limit_bytes = spec.container.memory_bytes or 0
+    if use.before_bytes is None:
+        return limit_bytes
+    return max(limit_bytes, use.own_bytes or 0)
 
 
 class MemoryTracker:
@@ -61,7 +71,10 @@ class MemoryTracker:
         known = self._kills is not None or self._earlier_kills
         use = MemoryUse(
             working_set_bytes=memory.working_set_bytes if alive else None,
+            held_bytes=memory.held_bytes if alive else None,
             limit_bytes=memory.limit_bytes if alive else self.use.limit_bytes,
+            own_bytes=memory.own_bytes if alive else self.use.own_bytes,
+            before_bytes=memory.before_bytes,
             peak_bytes=memory.peak_bytes if alive else self.use.peak_bytes,
             oom_kills=self._earlier_kills + (self._kills or 0) if known else None,
             limit_reached=memory.limit_reached if alive else self.use.limit_reached,
@@ -82,8 +95,8 @@ class MemoryAlarms:
         before, self._kept = self._kept, {}
         for job in jobs:
             filling = job.memory.filling
-            if filling is None or not job.runs:
-                continue
+            if filling is None or not job.runs or job.spec.memory_max_bytes is not None:
+                continue  # `control.memory_limits` raises the last ones, or says why not
             kept = before.get(job.name)
             if kept is None or kept[0] is not filling:
                 kept = filling, _alarm(job, filling, jobs, observed)
@@ -102,11 +115,13 @@ def _alarm(job: JobView, filling: Filling, jobs: Iterable[JobView], observed: Ob
         has_room = spare_bytes >= (RAISE_RATIO - 1.0) * filling.limit_bytes
         but = "" if has_room else ", too little for that"
         parts.append(f"the host has {render_bytes(spare_bytes)} to spare{but}")
+    parts += most_held(job, jobs)
+    return Alarm(job.name, AlarmKey.MEMORY_FILLS, f"{job.name}: {'; '.join(parts)}")
+
+
+def most_held(job: JobView, jobs: Iterable[JobView]) -> list[str]:
+    """Which other jobs use most memory, in a few words; empty: none uses any."""
     others = [(one.memory.working_set_bytes or 0, one.name) for one in jobs if one is not job]
     most = [pair for pair in sorted(others, reverse=True)[:HOLDERS_SHOWN] if pair[0] >= _MIB]
-    if most:
-        parts.append(
-            "other jobs use "
-            + ", ".join(f"{render_bytes(size_bytes)} ({one})" for size_bytes, one in most)
-        )
-    return Alarm(job.name, AlarmKey.MEMORY_FILLS, f"{job.name}: {'; '.join(parts)}")
+    shown = ", ".join(f"{render_bytes(size_bytes)} ({one})" for size_bytes, one in most)
+    return [f"other jobs use {shown}"] if most else []

@@ -25,6 +25,7 @@ from dlsched.model.spec import MAX_FAILED_RATIO, AccuracyTarget, LatencyTarget, 
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
+from dlsched.review.advice.memory import MemoryUses
 from dlsched.review.advice.needs import progress_text, service_need, training_need
 from dlsched.review.advice.result import (
     LEAST_REQUESTS,
@@ -126,6 +127,7 @@ class Adviser:
     def __init__(self) -> None:
         self._record = Record()
         self._latencies: dict[str, Latencies] = {}
+        self._memory: dict[str, MemoryUses] = {}
         self._policies: dict[str, None] = {}
         self._full_cycles = 0
 
@@ -135,6 +137,11 @@ class Adviser:
         self._policies[report.policy] = None
         self._full_cycles += node_is_full(report.snapshot)
         for view in report.snapshot.jobs:
+            if view.container_id is not None:
+                uses = self._memory.get(view.name)
+                if uses is None or uses.container != view.container_id:
+                    uses = self._memory[view.name] = MemoryUses(view.container_id)
+                uses.take(view)
             with suppress(ArithmeticError, ValueError):  # one job's numbers cost no other job's
                 self._take_requests(view, report.snapshot.now_s)
 
@@ -258,6 +265,7 @@ class Adviser:
                 cpu_shares=_shares(parts[name]) if crowded else None,
                 weight=job.spec.weight,
                 why=_why(job, need, part),
+                memory=self._memory[name].advice() if name in self._memory else None,
             )
 
     def _measured(self, job: ObservedJob) -> MeasuredTarget | None:

@@ -1,4 +1,4 @@
-"""Recommendations as text to paste: a Compose file's services, or job files' `cpus`."""
+"""Recommendations as text to paste: a Compose file's services, or keys of job files."""
 
 from __future__ import annotations
 
@@ -33,16 +33,22 @@ def _document(
 def _service(one: Recommended) -> Iterator[str]:
     yield f"  {json.dumps(one.name)}:"
     yield f"    # {_comment(one)}"
-    if one.min_cores is None and one.cpu_shares is None:
+    if one.min_cores is None and one.cpu_shares is None and one.memory is None:
         yield "    {}"
         return
     if one.max_cores is not None:
         yield f"    cpus: {_number(one.max_cores)}"
     if one.cpu_shares is not None:
         yield f"    cpu_shares: {one.cpu_shares}"
-    if one.min_cores is None:
+    if one.memory is not None:
+        yield f"    mem_limit: {one.memory.min_bytes}"
+    if one.min_cores is None and one.memory is None:
         return
     yield "    labels:"
+    if one.memory is not None:
+        yield f'      dlsched.memory.max: "{one.memory.max_bytes}"'
+    if one.min_cores is None:
+        return
     yield f'      dlsched.cpus.min: "{_number(one.min_cores)}"'
     if one.max_cores is not None:
         yield f'      dlsched.cpus.max: "{_number(one.max_cores)}"'
@@ -61,6 +67,8 @@ def _job(one: Recommended) -> Iterator[str]:
     ]
     if bounds:
         yield f"cpus: {{{', '.join(bounds)}}}"
+    if one.memory is not None:
+        yield f"memory: {one.memory.key}"
     if one.weight != 1.0:
         yield f"weight: {_number(one.weight)}"
 

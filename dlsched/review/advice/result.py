@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dlsched.model.spec import Target
+from dlsched.review.advice.memory import MemoryAdvice
 
 LEAST_REQUESTS = 20
 """Fewer have no quantile worth a factor, and a mean that is off by a fifth or more."""
@@ -76,6 +77,8 @@ class Recommended:
     """That of its job file or label."""
     why: str
     """Where the limits come from, in one sentence."""
+    memory: MemoryAdvice | None = None
+    """None: none of its memory was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,12 @@ class LimitFiles:
         names = ("cpu.max", "cpu.weight") if self.v2 else ("cpu.cfs_quota_us", "cpu.shares")
         return all(name in self._paths and os.access(self._paths[name], os.W_OK) for name in names)
 
+    @property
+    def memory_writable(self) -> bool:
+        """Whether the memory limit can be changed."""
+        path = self._paths.get("memory.max" if self.v2 else "memory.limit_in_bytes")
+        return path is not None and os.access(path, os.W_OK)
+
     def read(self) -> GroupLimits:
         """The limits now; a file that cannot be read is left out."""
         value = ((name, _text(path)) for name, path in self._paths.items())
@@ -156,6 +162,21 @@ class LimitFiles:
     def write_weight(self, weight: int) -> None:
         """Set `cpu.shares`, or `cpu.weight` on cgroup v2. As `write_ceiling`."""
         self._write("cpu.weight" if self.v2 else "cpu.shares", str(weight))
+
+    def write_memory(self, limit_bytes: int, swap_bytes: int) -> None:
+        """Set the memory limit, and on cgroup v1 that of memory and swap together (-1: none), which
+        must never be below it. On v2 swap has a limit of its own, which stays. As
+        `write_ceiling`."""
+        if self.v2:
+            self._write("memory.max", str(limit_bytes))
+            return
+        names = [("memory.limit_in_bytes", limit_bytes)]
+        if (self._paths["memory.memsw.limit_in_bytes"]).exists():
+            both = "memory.memsw.limit_in_bytes", swap_bytes
+            grows = limit_bytes > (self.read().memory_bytes or 0)
+            names = [both, *names] if grows else [*names, both]
+        for name, value in names:
+            self._write(name, str(value))
 
     def _write(self, name: str, text: str) -> None:
         if name not in self._paths:

@@ -136,16 +136,17 @@ class CgroupReader:
         self._used = self._bytes("stat" if self.v2 else "usage")
         return self._counted(self._used, self._limits())
 
-    def reread(self, last: CgroupReading) -> CgroupReading:
-        """Read the counters, keeping the limits of `last`; returns `last` where no CPU time was
-        used. Changes of the limits from elsewhere show in the next `read`."""
+    def reread(self, last: CgroupReading, *, memory: bool = False) -> CgroupReading:
+        """Read the counters, and `memory` if asked for, keeping the limits of `last`; returns
+        `last` where no CPU time was used. Changes of the limits from elsewhere show in the next
+        `read`."""
         used = self._bytes("stat" if self.v2 else "usage")
         if used is None:
             return self.read()
         if used == self._used:
             return last
         self._used = used
-        return self._counted(used, last)
+        return self._counted(used, replace(last, memory=self._memory()) if memory else last)
 
     def close(self) -> None:
         """Close the files; every later reading is None."""
@@ -201,13 +202,16 @@ class CgroupReader:
         if self.v2:
             found = [_bounded(self._bytes(name)) for name in self._memory_limits]
             limit = min((one for one in found if one is not None), default=None)
+            own = found[0] if found else None
             reached = bool(_figure(kills, b"oom"))
         else:
             limit = _figure(stat, b"hierarchical_memory_limit")
+            own = _bounded(self._bytes("memory_limit"))
             reached = False  # unknown: peak and failcnt count page cache, which ends no process
         working = None if used is None or idle is None else max(used - idle, 0)
         held = None if working is None or busy is None else max(working - busy - (slab or 0), 0)
-        return MemoryFact(working, held, limit, peak, _figure(kills, b"oom_kill"), reached)
+        killed = _figure(kills, b"oom_kill")
+        return MemoryFact(working, held, limit, peak, killed, reached, own)
 
     def _bytes(self, name: str) -> bytes | None:
         descriptor = self._open.get(name)
@@ -254,6 +258,7 @@ def _v1_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "idle": ("cpu", "cpu.idle"),
         "memory": ("memory", "memory.usage_in_bytes"),
         "memory_stat": ("memory", "memory.stat"),
+        "memory_limit": ("memory", "memory.limit_in_bytes"),
         "memory_peak": ("memory", "memory.max_usage_in_bytes"),
         "memory_events": ("memory", "memory.oom_control"),
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from dlsched.model.actions import Start
+from dlsched.model.actions import Memory, Resize, Start
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import Checkpoint, Limits, Stop
@@ -50,6 +50,7 @@ from dlsched.runtime.machine.calls import (
     Remember,
     RemoveContainer,
     SetLimits,
+    SetMemory,
     SetRestart,
     StartJob,
     Tidy,
@@ -102,6 +103,10 @@ class EngineCalls:
                 self.instance.engine.update(call.container, restart_update(call.restart))
             case SetLimits():
                 self._set_limits(call)
+            case SetMemory():
+                action = call.action
+                own = _own(action, call.described)
+                self.writer.set_memory(call.container, action.limit_bytes, own)
             case Tidy() if self.writer.forget_if_gone(call.container) or call.original.given_back:
                 return None
             case ReleaseContainer() | GiveBack():
@@ -140,14 +145,13 @@ class EngineCalls:
 
     def _set_limits(self, call: SetLimits) -> None:
         action, described = call.action, call.described
-        own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
         self.writer.set(
             call.container,
             action.limits,
             action.cpu_shares,
             burst_cores=action.burst_cores,
             idle=action.cpu_idle,
-            own=None if described.adopted is not None else own,
+            own=_own(action, described),
             described=described,
         )
 
@@ -292,6 +296,13 @@ class EngineCalls:
     def _say(self, job: str, *, wanted: bool) -> None:
         folder = job_dir(self.instance.state_dir, job)
         change_allotment(folder, checkpoint_wanted=wanted, stop_soon=False)
+
+
+def _own(action: Resize | Memory, described: Inspected) -> Own | None:
+    """The job of that container; None: another program made it."""
+    if described.adopted is not None:
+        return None
+    return Own(action.job, action.ceiling_cores, described.mps_threads_percent)
 
 
 def _signalled(one: Inspected, name: str) -> bool:

@@ -28,6 +28,7 @@ from dlsched.runtime.machine.calls import (
     ReleaseContainer,
     Say,
     SetLimits,
+    SetMemory,
     StartJob,
 )
 
@@ -62,7 +63,7 @@ class Executor:
     def do(self, one: Instruction) -> None:
         """Begin a call, or do what else is asked for; waits for nothing."""
         match one:
-            case SetLimits() | GiveBack():  # see `update`
+            case SetLimits() | SetMemory() | GiveBack():  # see `update`
                 self._updates.append(one)
             case Call():
                 gate = None

@@ -112,6 +112,10 @@ class Instance:
         """The ceiling that a container had before any change of ours, in cores."""
         return self.originals.cores_before(described.container_id, described.limit_cores)
 
+    def came_with_bytes(self, described: Inspected) -> int | None:
+        """The memory limit that a container had before any change of ours; None: none."""
+        return self.originals.memory_before(described.container_id, described.limits)
+
 
 def own_containers(proc: Path = PROC) -> frozenset[str]:
     """Ids that may be the agent's own container; empty on a host."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlsched.control.ports import Clock, Wake
-from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
+from dlsched.model.actions import Action, Memory, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, NodeFact, Observation, Operation
 from dlsched.runtime import host
@@ -259,7 +259,7 @@ class DockerRuntime:
         if isinstance(action, Start):
             bar = self.moves.bars_start(action.job)
             return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
-        if isinstance(action, Resize):
+        if isinstance(action, Resize | Memory):
             return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
         one = self._machine.of(action.container_id)
@@ -280,10 +280,10 @@ class DockerRuntime:
             return Outcome(action, "failed", _NOT_THERE)
         return self.moves.begin(action, watch.described, now_s)
 
-    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+    def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
         outcomes: dict[str, Outcome] = {}
-        changes: list[tuple[Resize, Watch]] = []
+        changes: list[tuple[Resize | Memory, Watch]] = []
         for action in actions:
             watch = self._watches.get(action.container_id)
             moving = self.moves.operation(action.job, now_s)
@@ -296,6 +296,8 @@ class DockerRuntime:
         made = self._changes.make([(action, watch.described) for action, watch in changes])
         for (action, watch), outcome in zip(changes, made, strict=True):
             outcomes[action.job] = outcome
+            if isinstance(action, Memory):
+                continue
             if outcome.ok:
                 self._changed.add(action.container_id)
             if outcome.status == "done" and not (action.only_notifies or action.gives_back):
@@ -395,6 +397,10 @@ class DockerRuntime:
             fact = with_gpus(
                 fact, described, self._node.gpus, self._canary, self._instance.options.state_dir
             )
+        original = self._instance.originals.of(described.container_id)
+        if original is not None and original.memory is not None and altered:
+            before_bytes = original.memory.before(described.limits).memory_bytes
+            fact = replace(fact, memory=replace(fact.memory, before_bytes=before_bytes))
         if not idle and fact.adopted is None and (kept := self.moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)
         return fact

@@ -70,6 +70,8 @@ class Watch:
         self._sources: tuple[Source, ...] = ()
         self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
         """Sources that its job's file names, and its target."""
+        self._raises = False
+        """Whether the memory limit of an own container may be raised."""
         self._wire: WireReader | None = None
         """Measures its answers at its sockets."""
         self._measured: tuple[object, ...] = ()
@@ -126,6 +128,7 @@ class Watch:
         asked = (spec.sources, spec.target if spec.sources else None)
         if self.described.adopted is not None:
             return
+        self._raises = spec.memory_max_bytes is not None
         self._measure(spec, spec.sources)
         if asked == self._asked:
             return
@@ -226,7 +229,11 @@ class Watch:
             reading = group.read()
             self._read_all_s = now_s if operation is None else float("-inf")
         else:
-            reading = group.reread(self._reading)
+            # Memory that may need a higher limit is read every time: a program can fill what is
+            # left within seconds.
+            adopted = self.described.adopted
+            raises = self._raises if adopted is None else adopted.memory_max_bytes is not None
+            reading = group.reread(self._reading, memory=raises)
         if reading is self._reading:
             return False
         if reading.gone:

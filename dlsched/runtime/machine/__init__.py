@@ -13,7 +13,7 @@ that is not under way is logged, and changes nothing.
 part       begun by                    goes by                     over with
 ---------  --------------------------  --------------------------  ---------------------------
 stop       Unwanted                    stop.TABLE                  a listing without it
-limits     SetLimits                   one call                    its end; `Refused` may stay
+limits     SetLimits, SetMemory        one call                    its end; `Refused` may stay
 record     Remember; Listed, where     one call: Remember, or      its end
            it is not managed, or is    Tidy
            held and altered

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from dlsched.model.actions import Remove, Resize, Start
+from dlsched.model.actions import Memory, Remove, Resize, Start
 from dlsched.model.spec import Restart
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import Own
@@ -64,6 +64,15 @@ class SetLimits(Call):
     described: Inspected
     updates: ClassVar[bool] = True
     inspects: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetMemory(Call):
+    """Change its memory limit; the original one is on the disk before."""
+
+    action: Memory
+    described: Inspected
+    updates: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

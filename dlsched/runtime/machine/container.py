@@ -24,6 +24,7 @@ from dlsched.runtime.machine.calls import (
     Remember,
     Say,
     SetLimits,
+    SetMemory,
     SetRestart,
     StartJob,
     Tidy,
@@ -87,6 +88,7 @@ class Busy(StrEnum):
 
 BARRED_BY: Mapping[type[Unwanted | Call], frozenset[Busy]] = {
     SetLimits: frozenset(Busy),
+    SetMemory: frozenset(Busy),
     GiveBack: frozenset(Busy),
     SetRestart: frozenset(Busy),
     Remember: frozenset({Busy.UPDATE}),

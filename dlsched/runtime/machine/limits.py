@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dlsched.model.actions import Outcome, Resize
+from dlsched.model.actions import Memory, Outcome, Resize
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.machine.calls import Ended, Examine, GiveBack, SetLimits
 from dlsched.runtime.machine.inspected import Inspected
@@ -76,7 +76,7 @@ def refused_after(refused: Refused | None, ended: Ended) -> Refused | None:
     return refused
 
 
-def outcome(action: Resize, ended: Ended) -> Outcome:
+def outcome(action: Resize | Memory, ended: Ended) -> Outcome:
     """The outcome of a change whose call has ended. Raises what no engine is to be blamed for."""
     error = ended.error
     if error is None:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
+from dlsched.model.actions import Action, Memory, Move, Outcome, Remove, Resize, Start
 from dlsched.model.facts import (
     Begun,
     ContainerFact,
@@ -139,6 +139,8 @@ class SimulatedRuntime:
             container.burst_cores = action.burst_cores or 0.0
             self._limit(container, action.limits, action.cpu_shares)
             return Outcome(action, "done")
+        if isinstance(action, Memory):
+            return Outcome(action, "failed", "memory is not simulated", retryable=False)
         if isinstance(action, Move):
             return Outcome(action, "failed", "there are no GPUs in the simulation", retryable=False)
         self._halt(container)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.measured import unclear
-from dlsched.model.actions import Action, Move, Outcome, Resize, Start
+from dlsched.model.actions import Action, Memory, Move, Outcome, Resize, Start
 from dlsched.model.bottleneck import Cause
 from dlsched.model.cycle import CycleReport
 from dlsched.model.forecast import TargetStates, in_full, recalled, turned
@@ -17,18 +17,20 @@ from dlsched.store.journal.rows import Change, Event
 
 
 def changes(
-    report: CycleReport, before: dict[str, tuple[object, ...]]
-) -> tuple[list[Change], dict[str, tuple[object, ...]]]:
+    report: CycleReport, before: dict[tuple[str, str], tuple[object, ...]]
+) -> tuple[list[Change], dict[tuple[str, str], tuple[object, ...]]]:
     """The changes, a repeated failure only once, and the attempts to pass as `before` next time."""
     recorded: list[Change] = []
-    tries: dict[str, tuple[object, ...]] = {}
+    tries: dict[tuple[str, str], tuple[object, ...]] = {}
     for outcome in report.outcomes:
         change = _change(report, outcome)
         if outcome.status in ("failed", "withheld"):
-            limits = (change.after_cores, change.after_share, change.gpus)
+            after = change.changed.partition(" -> ")[2] if change.kind == "memory" else ""
+            limits = (change.after_cores, change.after_share, change.gpus, after)
             what = (change.kind, limits, change.guard, change.status, change.detail)
-            tries[change.job] = what
-            if before.get(change.job) == what:
+            which = change.job, "memory" if change.kind == "memory" else "other"
+            tries[which] = what
+            if before.get(which) == what:
                 continue
         recorded.append(change)
     return recorded, tries
@@ -61,6 +63,9 @@ def _change(report: CycleReport, outcome: Outcome) -> Change:
 def _changed(action: Action) -> str:
     if isinstance(action, Start):
         return limits_changed("start", Limits(), action.limits)
+    if isinstance(action, Memory):
+        before_bytes, limit_bytes = action.before_bytes, action.limit_bytes
+        return f"limit of memory {render_bytes(before_bytes)} -> {render_bytes(limit_bytes)}"
     if not isinstance(action, Resize):
         return ""
     before, after = action.before, action.limits

@@ -15,7 +15,7 @@ class Change:
     wall_time: str
     job: str
     kind: str
-    """start, resize, move or remove."""
+    """start, resize, memory (its memory limit), move or remove."""
     before_cores: float | None
     after_cores: float | None
     why: str
@@ -33,7 +33,7 @@ class Change:
     """Latency that the policy expected of a `resize`; None: none, or a guard changed it."""
     changed: str = ""
     """What a `start` set or a `resize` changed, and nothing else, such as `limit 2.000 -> 1.500
-    cores, CPU weight 1024 -> 205` or `idle class on`; empty: nothing that is known."""
+    cores, CPU weight 1024 -> 205` or `idle class on`, or a `memory`; empty: nothing known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Store:
         self._whole_at_s = 0.0
         self._last_cycle = 0
         self._states: dict[str, Reported] = {}
-        self._tries: dict[str, tuple[object, ...]] = {}
+        self._tries: dict[tuple[str, str], tuple[object, ...]] = {}
         self._memories: dict[str, object] = {}
         """By policy: those of frames since the last full one, and of this run."""
         self._since_retention = 0

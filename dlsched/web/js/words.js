@@ -105,4 +105,4 @@ export const afterwards = (change, effect) => [change.kind === "resize" ? effect
   typeof change.expected_s === "number" ? `expected ${seconds(change.expected_s)}` : ""].filter(Boolean).join("; ");
 
 // What a change did, as `dlsched why` says it: a resize is named by what it changed.
-export const changed = ({ kind, changed: what }) => [kind === "resize" && what ? "" : kind, what].filter(Boolean).join(", ");
+export const changed = ({ kind, changed: what }) => [["resize", "memory"].includes(kind) && what ? "" : kind, what].filter(Boolean).join(", ");

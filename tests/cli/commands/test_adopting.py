@@ -25,6 +25,7 @@ def asked(**given: object) -> dict[str, str]:
         "deadline",
         "minimum",
         "maximum",
+        "memory_maximum",
         "weight",
         "wire",
     ]
@@ -33,7 +34,9 @@ def asked(**given: object) -> dict[str, str]:
 
 def test_options_become_labels() -> None:
     given = {"latency": "300ms", "quantile": "p95", "max_failed": "0.05", "weight": "2"}
+    given |= {"memory_maximum": "12GiB"}
     assert asked(**given, metrics=("vllm", "port=9000")) == {
+        "dlsched.memory.max": "12GiB",
         "dlsched.target.latency": "300ms",
         "dlsched.target.max_failed": "0.05",
         "dlsched.target.quantile": "p95",

@@ -64,7 +64,8 @@ def test_a_container_that_has_ended_holds_nothing_and_keeps_its_limit() -> None:
     tracker = MemoryTracker()
     full = MemoryFact(7 * GIB, 6 * GIB, LIMIT, LIMIT, 0, limit_reached=True)
     tracker.update(replace(fact(), memory=full), 0.0)
-    assert tracker.use == MemoryUse(7 * GIB, LIMIT, LIMIT, 0, limit_reached=True)
+    alive = MemoryUse(7 * GIB, LIMIT, LIMIT, 0, limit_reached=True, held_bytes=6 * GIB)
+    assert tracker.use == alive
     tracker.update(fact(None, **ENDED), 1.0)
     assert tracker.use == MemoryUse(None, LIMIT, LIMIT, 1, limit_reached=True)
 

@@ -78,7 +78,9 @@ def test_what_both_dialects_say(tmp_path: Path) -> None:
     known = MemoryFact(8 * MIB, 7 * MIB, 64 * MIB, 20 * MIB, 3)
     assert v1(tmp_path / "1") == known
     slab_bytes = 524_288
-    assert v2(tmp_path / "2") == MemoryFact(8 * MIB, 7 * MIB - slab_bytes, 64 * MIB, 20 * MIB, 3)
+    assert v2(tmp_path / "2") == MemoryFact(
+        8 * MIB, 7 * MIB - slab_bytes, 64 * MIB, 20 * MIB, 3, own_bytes=64 * MIB
+    )
 
 
 def test_no_limit(tmp_path: Path) -> None:
@@ -175,3 +177,14 @@ def test_memory_is_read_with_the_limits_and_kept_meanwhile(tmp_path: Path) -> No
         between = reader.reread(first)
         assert (between.memory, between.usage.memory_bytes) == (first.memory, 99 * MIB)
         assert reader.read().memory.working_set_bytes == 97 * MIB
+
+
+def test_its_own_limit_is_known_apart_from_those_around_it(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    fact = v1(tmp_path / "1", limit_in_bytes=f"{96 * MIB}\n")
+    assert (fact.limit_bytes, fact.own_bytes) == (64 * MIB, 96 * MIB)
+    proc = tree("v2", tmp_path)
+    (folder(proc).parents[1] / "memory.max").write_text(f"{64 * MIB}\n")
+    fact = read(proc, max=f"{96 * MIB}\n", stat=V2_STAT)
+    assert (fact.limit_bytes, fact.own_bytes) == (64 * MIB, 96 * MIB)
+    assert read(proc, max="max\n", stat=V2_STAT).own_bytes is None

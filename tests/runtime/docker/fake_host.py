@@ -87,6 +87,8 @@ class FakeHost:
         }
         self.pid = pid
         self.gone = False
+        self.held_bytes, self.killed = 0, False
+        """What it holds, and whether the kernel killed it for a limit below that."""
         self.updates: list[Body] = []
         self.raises: list[Exception] = []
         """Raised by the next updates, one each."""
@@ -149,7 +151,7 @@ class FakeHost:
 
     def update(self, container: str, body: Body) -> None:
         assert container == self.container
-        assert not {"Memory", "MemorySwap", "RestartPolicy"} & body.keys()
+        assert "RestartPolicy" not in body
         self.updates.append(body)
         if self.raises:
             raise self.raises.pop(0)
@@ -158,6 +160,11 @@ class FakeHost:
         quota = self.words["CpuQuota"] > 0 or self.words["CpuPeriod"] > 0
         if (body.get("NanoCpus") and quota) or (body.get("CpuQuota") and self.words["NanoCpus"]):
             raise EngineRefused(409, "Conflicting options")
+        swap_bytes = body.get("MemorySwap", 0)
+        if 0 < body.get("Memory", 0) > self.words["MemorySwap"] and not swap_bytes:
+            raise EngineRefused(409, "Memory limit should be smaller than already set memoryswap")
+        if 0 < swap_bytes < body.get("Memory", 0):
+            raise EngineRefused(400, "Minimum memoryswap limit should be larger than memory limit")
         if 0 < body.get("CpuQuota", 0) < 1000:
             raise EngineRefused(400, "CPU cfs quota cannot be less than 1ms (i.e. 1000)")
         self._set(body)
@@ -204,10 +211,28 @@ class FakeHost:
             self.write("cpu.cfs_period_us", str(period))
             self.write("cpu.shares", str(shares or 1024))
 
+    def hold(self, held_bytes: int, cached_bytes: int = 0) -> None:
+        """It holds so much memory that the kernel cannot take back, and so much page cache."""
+        self.held_bytes = held_bytes
+        use, prefix = str(held_bytes + cached_bytes), "" if self.v2 else "total_"
+        self.write("memory.current" if self.v2 else "memory.usage_in_bytes", use)
+        text = f"{prefix}inactive_file {cached_bytes}\n{prefix}active_file 0"
+        self.write("memory.stat", f"{text}\nslab_reclaimable 0" if self.v2 else text)
+
     def _limit_memory(self) -> None:
-        if self.words["Memory"]:
-            name = "memory.max" if self.v2 else "memory.limit_in_bytes"
-            self.write(name, str(self.words["Memory"] // 4096 * 4096))
+        limit_bytes, swap_bytes = self.words["Memory"], self.words["MemorySwap"]
+        if not limit_bytes:
+            return
+        if limit_bytes < self.held_bytes:
+            if not self.v2:
+                raise EngineRefused(500, "memory.limit_in_bytes: device or resource busy")
+            self.killed = True
+        pages = limit_bytes // 4096 * 4096
+        self.write("memory.max" if self.v2 else "memory.limit_in_bytes", str(pages))
+        if swap_bytes > 0 and self.v2:
+            self.write("memory.swap.max", str((swap_bytes - limit_bytes) // 4096 * 4096))
+        elif swap_bytes > 0 and "memory.memsw.limit_in_bytes" in self.files():
+            self.write("memory.memsw.limit_in_bytes", str(swap_bytes // 4096 * 4096))
 
     def _mount(self, root: Path) -> None:
         if self.v2:

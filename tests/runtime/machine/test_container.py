@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.model.actions import Remove, Resize
+from dlsched.model.actions import Memory, Remove, Resize
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import Limits, Restart, Stop
@@ -24,6 +24,7 @@ from dlsched.runtime.machine.calls import (
     Remember,
     RemoveContainer,
     SetLimits,
+    SetMemory,
     SetRestart,
     Tidy,
 )
@@ -160,6 +161,7 @@ BEGUN: Mapping[type, Call | Unwanted] = {
     type(one): one
     for one in (
         SetLimits("c", RESIZE, RUNNING),
+        SetMemory("c", Memory("job", "c", 1 << 30, 2 << 30, "grows"), RUNNING),
         GiveBack("c", RUNNING, RECORD),
         SetRestart("c", Restart("always")),
         Remember("c", Own("job", 2.0)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.estimate.measured import unclear
-from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
+from dlsched.model.actions import Action, Memory, Move, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.decision import Decision
 from dlsched.model.facts import LatencySketch
@@ -89,6 +89,7 @@ HAD = Resize("alpha", "id", Limits(2.0), Limits(2.0), 1024, "late", shares_befor
             "limit 2.000 -> 1.500 cores, CPU weight 1024 -> 205",
         ),
         (replace(HAD, cpu_shares=205, shares_before=None), ""),
+        (Memory("alpha", "id", 8 << 30, 12 << 30, "full"), "limit of memory 8 GiB -> 12 GiB"),
         # In the idle class a weight has no effect.
         (replace(HAD, cpu_shares=2, cpu_idle=True), "idle class on"),
         (replace(HAD, cpu_shares=2, cpu_idle=True, idle_before=True), ""),

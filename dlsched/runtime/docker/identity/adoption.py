@@ -12,14 +12,14 @@ from pydantic import Field, TypeAdapter
 
 from dlsched.config.fields import Keys, validate
 from dlsched.config.job import background_problem, bounds_of, target_of
-from dlsched.config.job_schema import Background, CpusKeys, TargetKeys
+from dlsched.config.job_schema import Background, CpusKeys, MemoryKeys, TargetKeys
 from dlsched.config.job_values import Weight, WirePorts
 from dlsched.config.metrics.resolving import Presets
 from dlsched.config.yaml import Document, Value, read_lone
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, ContainerSpec, JobSpec
-from dlsched.model.units import render_cores, shown
+from dlsched.model.units import render_bytes, render_cores, shown
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, PREFIX, forbids_wire
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.progress.sources import (
@@ -48,13 +48,18 @@ class AdoptionKeys(Keys):
 
     target: TargetKeys | None = None
     cpus: CpusKeys | None = None
+    memory: MemoryKeys | None = None
     weight: Weight = Field(1.0)
     wire: WirePorts = Field(())
     background: Background = False
 
 
 _ADAPTER = TypeAdapter(AdoptionKeys)
-_INNER: Mapping[str, type[Keys]] = {"target": TargetKeys, "cpus": CpusKeys}
+_INNER: Mapping[str, type[Keys]] = {
+    "target": TargetKeys,
+    "cpus": CpusKeys,
+    "memory": MemoryKeys,
+}
 _KNOWN: Mapping[str, Place] = {
     f"{PREFIX}{'.'.join(place)}": place
     for place in (
@@ -83,11 +88,12 @@ def adopted_job(
     asked: Mapping[str, str],
     own: Mapping[str, str],
     came_with_cores: float | None,
+    came_with_bytes: int | None,
     presets: Presets | None,
 ) -> JobSpec:
     """The job that these labels, its own or those of a command, make of a container, with where its
     progress is read. `own`: all labels of the container. Raises NotAdoptable, ValueError."""
-    container = ContainerSpec(described.image, memory_bytes=described.limits.memory_bytes or None)
+    container = ContainerSpec(described.image, memory_bytes=came_with_bytes)
     spec = spec_of(name, asked, container, came_with_cores)
     sources = read_sources(asked, presets)
     check_target(sources, spec.target)
@@ -116,7 +122,8 @@ def spec_of(
         bounds = replace(bounds, ceiling_cores=came_with_cores)
     spec = JobSpec(
         name=name,
-        container=container,
+        container=_with_memory(container, keys.memory),
+        memory_max_bytes=keys.memory.max if keys.memory else None,
         bounds=bounds,
         weight=keys.weight,
         target=target_of(keys.target),
@@ -126,6 +133,27 @@ def spec_of(
     if (problem := background_problem(spec)) is not None:
         raise NotAdoptable(f"label {PREFIX}background: {problem}")
     return spec
+
+
+def _with_memory(container: ContainerSpec, keys: MemoryKeys | None) -> ContainerSpec:
+    """With the limit to which its memory goes back: its own one, unless a label has another."""
+    own_bytes = container.memory_bytes
+    if keys is None or (keys.min is None and keys.max is None):
+        return container
+    if own_bytes is None:
+        raise NotAdoptable(
+            f"label {PREFIX}memory.{'max' if keys.min is None else 'min'}: the container has no "
+            "memory limit, so there is none to raise"
+        )
+    if keys.max is None:
+        raise NotAdoptable(f"label {PREFIX}memory.min: give {PREFIX}memory.max too")
+    for key, size_bytes in (("min", keys.min), ("max", keys.max)):
+        if size_bytes is not None and size_bytes < own_bytes:
+            raise NotAdoptable(
+                f"label {PREFIX}memory.{key}: {render_bytes(size_bytes)} is below the container's "
+                f"own limit, {render_bytes(own_bytes)}"
+            )
+    return replace(container, memory_bytes=keys.min or own_bytes)
 
 
 def job_name(container: str) -> str:

@@ -203,8 +203,15 @@ class Claims:
         self, body: Body, described: Inspected, name: str, own: Mapping[str, str]
     ) -> Inspected:
         """The container under the job that these labels make of it."""
-        came_with_cores = self._instance.came_with(described)
-        spec = adopted_job(described, name, own, labels_in(body), came_with_cores, self.presets)
+        spec = adopted_job(
+            described,
+            name,
+            own,
+            labels_in(body),
+            self._instance.came_with(described),
+            self._instance.came_with_bytes(described),
+            self.presets,
+        )
         return replace(
             described,
             instance=self._instance.name,

@@ -62,6 +62,7 @@ _OPTIONS = {
     "target.finish": "--reach",
     "cpus.min": "--minimum",
     "cpus.max": "--maximum",
+    "memory.max": "--memory-maximum",
     "weight": "--weight",
     "wire": "--wire",
     "background": "--background",
@@ -137,6 +138,7 @@ class AdoptionCommands:
                     labels,
                     every,
                     self.instance.came_with(described),
+                    self.instance.came_with_bytes(described),
                     self.listings.presets,
                 )
             except (NotAdoptable, ValueError) as error:

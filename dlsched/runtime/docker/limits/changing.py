@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from dlsched.model.actions import Outcome, Resize
+from dlsched.model.actions import Memory, Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.executor import Executor
@@ -25,6 +25,7 @@ from dlsched.runtime.machine.calls import (
     ReleaseContainer,
     Remember,
     SetLimits,
+    SetMemory,
 )
 from dlsched.runtime.machine.container import Listed, Machine
 from dlsched.runtime.machine.inspected import Inspected, Listing
@@ -51,7 +52,7 @@ class Changes:
     def _now_s(self) -> float:
         return self.instance.clock.now_s()
 
-    def make(self, changes: Sequence[tuple[Resize, Inspected]]) -> tuple[Outcome, ...]:
+    def make(self, changes: Sequence[tuple[Resize | Memory, Inspected]]) -> tuple[Outcome, ...]:
         """Change the limits of several containers, some at a time; a slow change goes on. Where
         only the share of GPU time changes, only the job's allotment is written."""
         lost = self.patience.lost
@@ -64,9 +65,13 @@ class Changes:
         self.machine.take(self.executor.ended())
         return outcomes
 
-    def _begin(self, action: Resize, described: Inspected, *, lost: bool) -> Outcome | Call:
+    def _begin(
+        self, action: Resize | Memory, described: Inspected, *, lost: bool
+    ) -> Outcome | Call:
         """The call that was begun, or the outcome where none is needed, or may be begun."""
         container, now_s = action.container_id, self._now_s()
+        if isinstance(action, Memory):
+            return self._begin_memory(action, described, now_s, lost=lost)
         notifies = action.only_notifies and described.adopted is None
         if lost and not notifies:
             return self._not_asked(action)
@@ -86,6 +91,18 @@ class Changes:
         self.machine.post(container, call, now_s)
         return call
 
+    def _begin_memory(
+        self, action: Memory, described: Inspected, now_s: float, *, lost: bool
+    ) -> Outcome | Call:
+        if lost:
+            return self._not_asked(action)
+        one = self.machine.of(action.container_id)
+        if (bar := one.operation(described, now_s)) is not None:
+            return Outcome(action, "failed", f"operation under way: {bar}")
+        call = SetMemory(action.container_id, action, described)
+        self.machine.post(call.container, call, now_s)
+        return call
+
     def _allot(self, action: Resize, described: Inspected) -> Outcome:
         own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
         try:
@@ -94,13 +111,13 @@ class Changes:
             return Outcome(action, "failed", str(error))
         return Outcome(action, "done")
 
-    def _not_asked(self, action: Resize) -> Outcome:
+    def _not_asked(self, action: Resize | Memory) -> Outcome:
         """The outcome where the loop's wait for the engine is used up."""
         if self.listings.problem is not None:
             return Outcome(action, "failed", NO_ANSWER)
         return Outcome(action, "withheld", BUSY)
 
-    def _wait(self, action: Resize, call: Call) -> Outcome:
+    def _wait(self, action: Resize | Memory, call: Call) -> Outcome:
         began_s, over = self._now_s(), self.executor.over(call)
         if self.patience.wait(over):
             return limits.outcome(action, self.executor.wait(call))
@@ -227,8 +244,9 @@ class Changes:
         )
 
 
-def _log_failure(action: Resize, over: Future[Ended]) -> None:
+def _log_failure(action: Resize | Memory, over: Future[Ended]) -> None:
     """Log why a change has failed whose outcome was that it is begun."""
     outcome = limits.outcome(action, over.result())
     if outcome.status == "failed":
-        _log.warning("resize %s: failed %s", action.job, outcome.detail)
+        kind = type(action).__name__.lower()
+        _log.warning("%s %s: failed %s", kind, action.job, outcome.detail)

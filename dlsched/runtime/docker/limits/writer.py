@@ -1,5 +1,5 @@
-"""Changes containers' CPU limits, weight and burst, and gives the originals back; nothing else
-does.
+"""Changes containers' CPU limits, weight, burst and memory limit, and gives the originals back;
+nothing else does.
 
 Before the first change of a container its original limits are on the disk; what could not be
 restored is never changed. A container whose GPUs an engine update could take is changed by its
@@ -54,6 +54,14 @@ from dlsched.runtime.docker.limits.dialect import (
     with_owners_limit,
 )
 from dlsched.runtime.docker.limits.group import give_weight_back
+from dlsched.runtime.docker.limits.memory import (
+    in_step,
+    memory_unrestored,
+    memory_update,
+    too_low,
+    unchangeable,
+    with_original,
+)
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import (
     ELSEWHERE,
@@ -63,7 +71,7 @@ from dlsched.runtime.machine.outcomes import (
     Untouchable,
     one_line,
 )
-from dlsched.runtime.originals import Original, Originals
+from dlsched.runtime.originals import EngineLimits, Original, Originals
 from dlsched.store.adoptions import Adoptions
 
 
@@ -99,6 +107,18 @@ class PastEngine:
         except OSError as error:
             raise Untouchable(f"{unwritable}: {error.strerror}, and {why}") from error
         self._written[held.container] = (held.pid, *ceiling)
+
+    def write_memory(
+        self, held: GpuContainer | None, files: LimitFiles | None, limits: EngineLimits, why: str
+    ) -> None:
+        """Write the memory limits to the kernel, for that reason. Raises Untouchable."""
+        unwritable = "memory limit not changed: the container's control group cannot be written"
+        if held is None or files is None:
+            raise Untouchable(f"{unwritable}, and {why}")
+        try:
+            files.write_memory(limits.memory_bytes, limits.memory_swap_bytes)
+        except OSError as error:
+            raise Untouchable(f"{unwritable}: {error.strerror}, and {why}") from error
 
     def forget(self, container: str) -> None:
         """Forget a container that is gone."""
@@ -159,8 +179,11 @@ class LimitWriter:
 
     def remember(self, container: str, own: Own) -> Original:
         """Record durably what an own container goes back to. Raises Untouchable."""
-        wanted = Original(container, own.job, adopted=False, ceiling_cores=own.ceiling_cores)
         kept = self._originals.of(container)
+        memory = None if kept is None or kept.given_back else kept.memory
+        wanted = Original(
+            container, own.job, adopted=False, ceiling_cores=own.ceiling_cores, memory=memory
+        )
         if kept is None or replace(kept, wall_time="", engine="") != wanted:
             self._keep(replace(wanted, wall_time=self._instance.clock.wall_time()))
         return wanted
@@ -214,6 +237,22 @@ class LimitWriter:
                 self.update_allotment(
                     own, replace(limits, cpu_cores=own.ceiling_cores) if idle else limits
                 )
+
+    def set_memory(self, container: str, limit_bytes: int, own: Own | None = None) -> None:
+        """Set a container's memory limit, its swap limit in step; `own` as for `set`. Raises
+        Untouchable, EngineRefused, EngineUnavailable, `canary.Waits`, OSError."""
+        with self._locks[container]:
+            if own is None and not self.claims.take(container):
+                raise Untouchable(f"memory limit not changed: {ELSEWHERE}")
+            found, kept = self._read(container), self._originals.of(container)
+            before = None if kept is None or kept.given_back else kept.memory
+            why = unchangeable(found, before) or too_low(found, limit_bytes, self._proc)
+            if why is not None:
+                raise Untouchable(f"memory limit not changed: {why}")
+            original, memory = self._before(found, own), with_original(before, found)
+            given = (found.limits.memory_bytes or 0, limit_bytes)
+            self._keep(replace(original, memory=replace(memory, given=given)))
+            self._change_memory(found, in_step(memory, limit_bytes))
 
     def update_allotment(self, own: Own, limits: Limits) -> None:
         """Write a job's limits to its allotment. Raises OSError, ValueError."""
@@ -366,19 +405,35 @@ class LimitWriter:
         ):
             with suppress(OSError):  # then the engine refuses, and says so
                 found.files.write_burst(quota)
-        if found.held is None:
+        held, files = found.held, found.files
+        past = None if held is None else partial(self._past.write, held, files, body)
+        self._ask(found, body, past, wait=wait)
+
+    def _change_memory(
+        self, found: ContainerLimits, limits: EngineLimits, *, wait: bool = False
+    ) -> None:
+        """Apply the memory limits as `_change` does the others."""
+        past = partial(self._past.write_memory, found.held, found.files, limits)
+        self._ask(found, memory_update(limits), past, wait=wait)
+
+    def _ask(
+        self, found: ContainerLimits, body: Body, past: Callable[[str], None] | None, *, wait: bool
+    ) -> None:
+        """Have the engine apply the update; where it must not be asked, for the reason that `past`
+        gets, that writes it."""
+        if found.held is None or past is None:
             self._engine.update(found.container, body)
             if found.access is not None and (held := self._read(found.container).held) is not None:
                 self.canary.check(held)  # started meanwhile
             return
         if found.barred is not None:
-            self._past.write(found.held, found.files, body, found.barred)
+            past(found.barred)
             return
         try:
             update = partial(self._engine.update, found.container, body)
             self.canary.update(found.held, update, wait=wait)
         except (Unproven, Unsafe) as error:
-            self._past.write(found.held, found.files, body, str(error))
+            past(str(error))
 
     def _give_burst(self, found: ContainerLimits, burst: int) -> None:
         """Write the burst past the engine, which does not support it, after the quota."""
@@ -416,8 +471,14 @@ class LimitWriter:
             if again.pid == found.pid:
                 raise
             self._change_back(original, again)  # it ended or was started meanwhile
+        stays = self._memory_back(original, self._read(container))
         now = self._read(container)
-        if wrong := unrestored(original, self._body_back(original, now), now):
+        wrong = unrestored(original, self._body_back(original, now), now)
+        if stays is not None:
+            wrong.append(stays)
+        elif original.memory is not None:
+            wrong += memory_unrestored(original.memory, now)
+        if wrong:
             raise NotGivenBack("; ".join(wrong))
         if not original.adopted:
             # Otherwise a job that sizes its threads by its allotment would keep too few of them.
@@ -445,6 +506,19 @@ class LimitWriter:
             default = DEFAULT_SHARES if files is not None else self._facts.default_shares()
             self._change(found, {**body, "CpuShares": shares or default}, wait=True)
         self._give_burst(found, original.kernel.burst_us or 0)
+
+    def _memory_back(self, original: Original, found: ContainerLimits) -> str | None:
+        """Restore the original memory limit, if we changed it; returns why that cannot be yet."""
+        before = original.memory
+        if before is None or not memory_unrestored(before, found):
+            return None
+        if (why := too_low(found, before.memory_bytes, self._proc)) is not None:
+            return why
+        try:
+            self._change_memory(found, before.limits, wait=True)
+        except EngineRefused as error:
+            return f"the engine refuses the original memory limit: {error.reason}"
+        return None
 
     def _body_back(self, original: Original, found: ContainerLimits) -> Body:
         """The engine update that restores the original, without the shares."""

@@ -139,7 +139,7 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
             {"dlsched.x": "1"},
             (
                 "label 'dlsched.x' is unknown; known are background, cpus.max, cpus.min, enable, "
-                "instance, metrics, metrics.*, "
+                "instance, memory.max, memory.min, metrics, metrics.*, "
                 "target.deadline, target.deliver, target.finish, target.latency, "
                 "target.max_failed, target.metric, target.of, "
                 "target.quantile, weight, wire"
@@ -267,3 +267,34 @@ def test_hostile_labels_give_a_spec_within_bounds_or_one_printable_line(
         else:
             assert 0.01 <= spec.bounds.floor_cores <= (spec.bounds.ceiling_cores or 4096.0)
             assert 0 < spec.weight <= 1000
+
+
+def test_memory_is_raised_only_up_to_a_label_from_its_own_limit_on() -> None:
+    plain, raised = adopted({}), adopted({"dlsched.memory.max": "4GiB"})
+    assert (plain.container.memory_bytes, plain.memory_max_bytes) == (1 << 30, None)
+    assert (raised.container.memory_bytes, raised.memory_max_bytes) == (1 << 30, 4 << 30)
+    higher = adopted({"dlsched.memory.max": "4GiB", "dlsched.memory.min": "2GiB"})
+    assert (higher.container.memory_bytes, higher.memory_max_bytes) == (2 << 30, 4 << 30)
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        ({"max": "512MiB"}, "max: 512 MiB is below the container's own limit, 1 GiB"),
+        (
+            {"min": "512MiB", "max": "2GiB"},
+            "min: 512 MiB is below the container's own limit, 1 GiB",
+        ),
+        ({"min": "2GiB"}, "min: give dlsched.memory.max too"),
+        ({"min": "3GiB", "max": "2GiB"}, ": min 3 GiB is above max 2 GiB"),
+        ({"max": "much"}, "max: 'much' is not a size such as 512MiB or 1GiB"),
+    ],
+)
+def test_bounds_of_memory_that_cannot_hold_are_one_line(labels: dict[str, str], line: str) -> None:
+    told = refused({f"dlsched.memory.{key}": value for key, value in labels.items()})
+    assert told.removeprefix("label dlsched.memory").removeprefix(".") == line
+
+
+def test_without_a_memory_limit_there_is_none_to_raise() -> None:
+    with pytest.raises(NotAdoptable, match=r"dlsched\.memory\.max: the container has no memory l"):
+        spec_of("web", {**ENABLED, "dlsched.memory.max": "4GiB"}, ContainerSpec("model:1"), None)

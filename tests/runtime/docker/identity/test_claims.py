@@ -182,11 +182,14 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
     engine: Faulty, clock: VirtualClock
 ) -> None:
     stranger(engine, "web", ENABLE, CpuQuota=20_000, CpuPeriod=100_000)
-    originals = SimpleNamespace(cores_before=lambda _, cores: 10 * cores)
+    originals = SimpleNamespace(
+        cores_before=lambda _, cores: 10 * cores, memory_before=lambda *_: 1 << 30
+    )
     instance = instance_of(engine, clock=clock, originals=originals)
     listings = Listings(instance, Patience(20.0, now_s=clock.now_s))
     assert seen(listings) == {"web"}
-    assert listings.last.containers["web"].adopted.bounds.ceiling_cores == 2.0
+    adopted = listings.last.containers["web"].adopted
+    assert (adopted.bounds.ceiling_cores, adopted.container.memory_bytes) == (2.0, 1 << 30)
 
 
 _NO_INSTANCE = (

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dlsched.model.actions import Outcome, Resize
+from dlsched.model.actions import Memory, Outcome, Resize
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import JobSpec, Limits
@@ -80,7 +80,7 @@ class Bench:
     def close(self) -> None:
         self.hands.claims.close()
 
-    def begin(self, action: Resize, one: Inspected) -> Outcome:
+    def begin(self, action: Resize | Memory, one: Inspected) -> Outcome:
         return self.changes.make([(action, one)])[0]
 
     def operation(self, one: Inspected | None = None) -> str:
@@ -484,3 +484,60 @@ def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(bench
     bench.host.gone = True
     bench.go_on()
     assert not bench.machine.busy
+
+
+def raise_to(mib: int) -> Memory:
+    return Memory("theirs", CONTAINER, 64 << 20, mib << 20, "a test", ceiling_cores=1.0)
+
+
+@pytest.mark.parametrize("adopted", [THEIRS, None])
+def test_memory_limit_is_changed_beside_the_others_and_comes_back_with_them(
+    bench: Bench, adopted: JobSpec | None
+) -> None:
+    bench.host.run(Memory=64 << 20, MemorySwap=64 << 20).hold(60 << 20)
+    one = described(adopted)
+    assert bench.begin(resize(), one).status == "done"
+    assert bench.begin(raise_to(128), one).status == "done"
+    assert bench.begin(resize(0.4), one).status == "done"
+    assert (bench.host.words["Memory"], bench.host.words["CpuQuota"]) == (128 << 20, 40_000)
+    assert bench.wanted == [CONTAINER]  # what the engine says of it has changed
+    (back,) = bench.changes.release({}, {}, bench.now_s + 10)
+    assert back.failure is None
+    assert bench.host.words["Memory"] == 64 << 20
+
+
+def test_refused_memory_limit_is_one_line_and_bars_no_other_change(bench: Bench) -> None:
+    bench.host.run(Memory=64 << 20, MemorySwap=64 << 20).hold(60 << 20)
+    bench.host.raises = [EngineRefused(500, "memory.limit_in_bytes: device or resource busy")]
+    outcome = bench.begin(raise_to(128), described())
+    assert (outcome.status, outcome.detail) == (
+        "failed", "memory.limit_in_bytes: device or resource busy"
+    )  # fmt: skip
+    bench.host.run(Memory=0)
+    bench.host.words["MemorySwap"] = 0
+    outcome = bench.begin(raise_to(128), described())
+    assert outcome.detail == (
+        "memory limit not changed: the engine shows a memory limit of the container without a "
+        "limit of swap"
+    )
+    assert bench.operation() == ""
+    assert bench.begin(resize(), described()).status == "done"
+
+
+def test_memory_limit_that_must_stay_is_tried_again_until_it_can_be_given_back(
+    bench: Bench,
+) -> None:
+    bench.host.run(Memory=64 << 20, MemorySwap=64 << 20).hold(60 << 20)
+    bench.begin(raise_to(128), described())
+    bench.host.hold(100 << 20)
+    bench.managed = frozenset()
+    for _ in range(3):
+        bench.sweep()
+        bench.now_s += 31
+    assert bench.host.words["Memory"] == 128 << 20
+    bench.host.hold(10 << 20)
+    for _ in range(2):
+        bench.sweep()
+        bench.now_s += 31
+    assert bench.host.words["Memory"] == 64 << 20
+    assert bench.originals.all()[CONTAINER].given_back

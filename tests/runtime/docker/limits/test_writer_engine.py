@@ -277,3 +277,34 @@ def test_one_that_restarts_all_the_time_is_given_back(agent: Agent, make: Make) 
         )
         assert agent.give_back(theirs) is None
         assert_equivalent(words, theirs.host_config())
+
+
+SWAP = {
+    "twice, the engine's default": {"Memory": 1 << 27},
+    "some": {"Memory": 1 << 27, "MemorySwap": (1 << 27) + (1 << 24)},
+    "all": {"Memory": 1 << 27, "MemorySwap": -1},
+}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("swap", SWAP)
+def test_memory_limit_that_was_raised_comes_back_byte_for_byte(
+    make: Make, agent: Agent, swap: str
+) -> None:
+    theirs = make(**SWAP[swap])
+    files, words = theirs.files(), theirs.host_config()
+    for limit_bytes in (3 << 26, 1 << 28):
+        agent.hands.set_memory(theirs.id, limit_bytes)
+        agent.reopen()
+    raised = theirs.host_config()
+    assert raised["Memory"] == 1 << 28
+    if words["MemorySwap"] != -1:
+        assert raised["MemorySwap"] - raised["Memory"] == words["MemorySwap"] - words["Memory"]
+    agent.change(theirs)
+    agent.hands.set_memory(theirs.id, 3 << 26)
+    assert agent.give_back(theirs) is None
+    assert theirs.files() == files
+    assert (theirs.host_config()["Memory"], theirs.host_config()["MemorySwap"]) == (
+        words["Memory"],
+        words["MemorySwap"],
+    )
