@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 
 from dlsched.config.fields import Reader, as_text, kind, listed, number, seconds, size, text, whole
-from dlsched.model.units import CORES_MAX, CORES_MIN, shown
+from dlsched.model.units import CORES_MAX, CORES_MIN, counted, shown
 
 SIDECAR_PATH = "/run/dlsched"
 RESERVED_VARIABLE = "DLSCHED_"
@@ -116,7 +116,10 @@ def _wire_ports(value: object) -> tuple[int, ...] | None:
         return () if value else None
     written = value if isinstance(value, list) else re.split(", ?", as_text(value))
     if not 0 < len(written) <= WIRE_PORTS_MAX:
-        raise ValueError(f"has {len(written)} ports, must have 1 to {WIRE_PORTS_MAX}")
+        raise ValueError(
+            f"{counted(len(written), 'port')} whose response times are measured: must be 1 to "
+            f"{WIRE_PORTS_MAX}, or `true` for all ports"
+        )
     ports = [as_text(one) for one in written]
     for one in ports:
         if not re.fullmatch("[0-9]{1,5}", one, re.ASCII) or not 0 < int(one) < 65536:

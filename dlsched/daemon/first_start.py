@@ -79,8 +79,9 @@ def _line(job: JobView, state: State) -> str:
             f"{job.name} (adopted, container {container}, {has}): may change CPU limit, weight and "
             f"burst{memory}; never starts, stops or removes it"
         )
-    source = Path(state.desired.sources.get(job.name, "its job file")).name
+    source = state.desired.sources.get(job.name)
+    file = f"job file {Path(source).name}" if source else "its job file is not known"
     return (
-        f"{job.name} (job of {source}, image {job.spec.container.image}): starts its container, "
+        f"{job.name} ({file}, image {job.spec.container.image}): starts its container, "
         "changes its limits, and ends it when the file is removed"
     )

@@ -354,6 +354,7 @@ def test_job_keys(more: str, field: str, value: object) -> None:
         ("ports: [22:22]", "ports[0]: '22:22' is a base-60 number in YAML"),
         ('ports: ["1-3:1-3"]', "one port an entry, no ranges"),
         ('ports: ["70000:1"]', "the port 70000 is out of bounds: 1 to 65535"),
+        ("wire: []", "wire: 0 ports whose response times are measured: must be 1 to 16, or `true`"),
         ("ulimits: {files: 1}", "ulimits.files: 'files' is not one of core, cpu"),
         ("ulimits: {nofile: {soft: 9, hard: 5}}", "ulimits.nofile: soft 9 is above hard 5"),
         ("healthcheck: {test: [curl]}", "test begins with 'curl', must begin with CMD"),

@@ -69,8 +69,8 @@ def test_what_is_touched_is_logged_once_with_the_way_back(logged: list[str]) -> 
             "burst; never starts, stops or removes it"
         ),
         (
-            "  lanes (job of lanes-1.yaml, image model:1): starts its container, changes its "
-            "limits, and ends it when the file is removed"
+            "  lanes (job file lanes-1.yaml, image model:1): starts its container, changes "
+            "its limits, and ends it when the file is removed"
         ),
         (
             "no other container is touched; `dlsched release` gives all their limits back, "
@@ -127,3 +127,8 @@ def test_what_is_left_alone_is_said_to_be(logged: list[str]) -> None:
     alone = JobView(job_spec("odd"), JobState.UNMANAGED, reason="its job file is rejected")
     announcer()(state(alone), [])
     assert logged[1] == "  odd: left alone: its job file is rejected"
+
+
+def test_a_job_whose_file_is_not_known_is_listed(logged: list[str]) -> None:
+    announcer()(state(JobView(job_spec("cars"), JobState.WAITING)), [])
+    assert logged[1].startswith("  cars (its job file is not known, image model:1): starts its")

@@ -210,7 +210,8 @@ def _check(given: Mapping[str, Any]) -> None:
             )
         _check_groups(groups, given.get("step"), when)
     if given.get("via") is True:
-        raise Contradiction("via", "is true: name the proxy's container")
+        what = "metrics are read at a proxy: set `via` to the name of the proxy's container"
+        raise Contradiction("via", what)
 
 
 def _check_groups(groups: Iterable[str], step: str | None, when: tuple[str, str] | None) -> None:

@@ -207,8 +207,8 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
             text = f"the training is limited to {ceilings[job.name]:.2f} cores"
         first = (*apart, *hold.lacks)[0]
         text += (
-            f": the latency of {first.name} was {render_seconds(first.latency_s)}, target "
-            f"{render_seconds(first.target_s)}"
+            f", because {first.name} missed its target: its latency was "
+            f"{render_seconds(first.latency_s)}, target {render_seconds(first.target_s)}"
         )
         if apart:
             text += f"; {first.name} is in another control group, so weights do not help"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsched.model.errors import unexpected
-from dlsched.model.units import shown
+from dlsched.model.units import plain_text
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.http_page import PROBES
 from dlsched.runtime.progress.listening import ListeningSocket, listening_of
@@ -349,7 +349,7 @@ class _Pump:
 
     def _failed(self, why: str, now_s: float) -> None:
         """The child is of no use any more: start another one a little later."""
-        self._tap.problem = f"dlsched's process that reads packets failed: {shown(why)}"
+        self._tap.problem = f"dlsched's process that reads packets failed: {plain_text(why)}"
         self._end_child()
         self._retry_s = now_s + self._backoff_s
         self._backoff_s = min(2.0 * self._backoff_s, BACKOFF_MAX_S)

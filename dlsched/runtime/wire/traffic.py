@@ -205,7 +205,10 @@ def _report(latency: object) -> Report:
 def _table(counted: Mapping[str, object], name: str) -> Mapping[str, int]:
     table = counted.get(name)
     if not isinstance(table, dict) or len(table) > CALLERS_MAX:
-        raise BadLine(f"{name}: must be an object of at most {CALLERS_MAX} numbers")
+        raise BadLine(
+            f"dlsched's packet reader reported {name} that are not at most {CALLERS_MAX} numbers; "
+            "dlsched starts it again"
+        )
     return {plain_text(key[:64]): _number(one) for key, one in table.items()}
 
 

@@ -36,7 +36,7 @@ def test_a_pattern_and_a_file_without_a_preset() -> None:
         ("{port: 99999}", "job.yaml:3:17: metrics.port: '99999' is not a port, 1 to 65535"),
         ("{port: 1, total: x}", "job.yaml:3:27: metrics.total: needs count too"),
         ("{prot: 1}", "job.yaml:3:11: metrics.prot: unknown key; did you mean port?"),
-        ("{base: traefik}", "metrics.via: is true: name the proxy's container"),
+        ("{base: traefik}", "metrics.via: metrics are read at a proxy: set `via` to the name of"),
     ],
 )
 def test_what_is_wrong_is_a_line_with_its_place(metrics: str, line: str) -> None:

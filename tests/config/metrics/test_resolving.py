@@ -54,7 +54,7 @@ def test_what_a_log_line_means_is_kept_for_its_reader() -> None:
 
 
 def test_a_proxy_must_be_named() -> None:
-    with pytest.raises(Contradiction, match="name the proxy's container"):
+    with pytest.raises(Contradiction, match="name of the proxy's container"):
         sources(base="traefik")
     (source,) = sources(base="traefik", via="edge")
     assert isinstance(source, MetricsEndpoint) and source.via == "edge"

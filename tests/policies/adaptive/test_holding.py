@@ -185,9 +185,9 @@ def test_services_in_each_others_way_explain_what_they_miss_for_a_window() -> No
 def test_siblings_go_to_the_idle_class() -> None:
     got = hold_of(LACK, 1, training("t"), training("u"))
     assert (set(got.behind), got.ceilings) == ({"t", "u"}, {})
-    assert (
-        got.why["t"]
-        == "the training runs on idle CPU alone: the latency of a was 81 ms, target 50 ms"
+    assert got.why["t"] == (
+        "the training runs on idle CPU alone, because a missed its target: its latency was 81 ms, "
+        "target 50 ms"
     )
 
 
@@ -196,8 +196,8 @@ def test_where_weights_or_the_class_do_not_reach_a_ceiling_leaves_room_for_the_s
     got = hold_of(adopted, 1, training("t"), training("u"))
     assert got.ceilings == {"t": pytest.approx(0.5), "u": pytest.approx(0.5)}
     assert got.why["t"] == (
-        "the training is limited to 0.50 cores: the latency of a was 81 ms, target 50 ms; a is in "
-        "another control group, so weights do not help"
+        "the training is limited to 0.50 cores, because a missed its target: its latency was 81 "
+        "ms, target 50 ms; a is in another control group, so weights do not help"
     )
     assert hold_of(LACK, 1, training(idle=False)).ceilings == {"t": pytest.approx(1.0)}
     assert hold_of(adopted, 3, training()).ceilings == {"t": pytest.approx(0.25)}

@@ -208,6 +208,11 @@ def test_counts_of_the_child_are_checked(wrong: object) -> None:
         checked(80, wrong)
 
 
+def test_a_wrong_table_of_the_child_names_whose_it_is_and_what_follows() -> None:
+    with pytest.raises(BadLine, match=r"dlsched's packet reader reported callers.*starts it again"):
+        checked(80, {**COUNTED, "callers": []})
+
+
 def test_sockets_are_read_once_the_process_has_reported() -> None:
     watched = Watched(lambda _: None, 7, "c" * 64, (), "")
     watched.begins(10.0)
