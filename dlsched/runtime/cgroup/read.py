@@ -192,8 +192,11 @@ class CgroupReader:
         )
 
     def _memory(self) -> MemoryFact:
-        stat, kills = self._bytes("memory_stat"), self._bytes("memory_events")
-        used, peak = _bounded(self._bytes("memory")), _bounded(self._bytes("memory_peak"))
+        # Page cache can grow or go between two reads: the lower use is that of its parts.
+        before, stat = _bounded(self._bytes("memory")), self._bytes("memory_stat")
+        used, kills = _bounded(self._bytes("memory")), self._bytes("memory_events")
+        used = used if before is None or used is None else min(used, before)
+        peak = _bounded(self._bytes("memory_peak"))
         if stat is None and used is None:
             return _UNREAD  # a limit around it stays readable when the group has gone
         idle = _figure(stat, b"inactive_file" if self.v2 else b"total_inactive_file")
