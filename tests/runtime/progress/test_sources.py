@@ -107,7 +107,7 @@ def test_labels_say_which_requests_failed() -> None:
     (source,) = read_sources(labels)
     assert isinstance(source, LogPattern)
     assert source.failed == (LabelFilter("status", "5.."),)
-    with pytest.raises(ValueError, match=r"^dlsched.metrics.failed: 'code': the pattern has no"):
+    with pytest.raises(ValueError, match=r"^dlsched.metrics.failed: the pattern has no group 'code'"):
         read_sources({**labels, "dlsched.metrics.failed.code": "5.."})
 
 
