@@ -199,9 +199,9 @@ def gpu_report() -> CycleReport:
         trouble="fell off the bus (GPU is lost)",
     )
     kept = replace(whole, uuid="GPU-44444444-eeee", index=3, busy_ratio=0.0, memory_used_bytes=0)
-    cdi = (("devices", "CDI"), ("cpu", "the engine"))
+    cdi = (("devices", "CDI: the job can open only its own GPUs"), ("cpu", "the engine"))
     hook = (
-        ("devices", "NVIDIA hook, legacy mode"),
+        ("devices", "NVIDIA hook in legacy mode: the job can open only its own GPUs"),
         ("memory", "MPS: 8 GiB on each GPU, set at the job's start"),
         ("cpu", "dlsched, through the container's control group"),
     )

@@ -48,7 +48,7 @@ _DOCUMENTED = ("Keys", "Settings", "Parameters", "AlarmKey")
 """Ends of the names of classes whose fields' docstrings are in the reference."""
 _CLICK = ("command", "group", "option", "argument")
 _CODE = re.compile(
-    r"(?:SELECT|INSERT|ALTER|CREATE|DELETE|UPDATE|PRAGMA|BEGIN;|AND|FROM|import|from)\b|<|default-src"
+    r"(?:SELECT|INSERT|ALTER|CREATE|DELETE|UPDATE|PRAGMA|BEGIN|AND|FROM|import|from)\b|<|default-src"
     r"|\"use strict\"|Metadata-Version|\{method\} \{path\} HTTP"
 )
 """How a text begins that is a program, a header, or a picture."""

@@ -47,6 +47,12 @@ class _Misfit(Exception):
         super().__init__(what)
 
 
+def _other(value: object, read: str, *keys: str) -> _Misfit:
+    """Of another version."""
+    what = f"has the value {value!r:.40}; this version of dlsched reads {read} there"
+    return _Misfit(what, *keys)
+
+
 def read(kind: type[T], answer: Mapping[str, Any]) -> T:
     """The parsed answer, which must have our `schema_version`. Raises SchemaMismatch."""
     found = answer.get("schema_version")
@@ -144,7 +150,7 @@ def _plain(kind: type) -> _Reader:
 
     def read_plain(value: Any) -> Any:
         if isinstance(value, bool) != (kind is bool) or not isinstance(value, taken):
-            raise _Misfit(f"is {value!r:.40}, not {kind.__name__}")
+            raise _other(value, kind.__name__)
         return value
 
     return read_plain
@@ -161,7 +167,7 @@ def _union(kinds: tuple[Any, ...]) -> _Reader:
         def read_other(value: Any) -> Any:
             tag = value.get("kind") if isinstance(value, Mapping) else None
             if tag not in readers:
-                raise _Misfit(f"is {tag!r:.40}, not one of {', '.join(readers)}", "kind")
+                raise _other(tag, f"one of {', '.join(readers)}", "kind")
             return readers[tag](value)
 
     def read_union(value: Any) -> Any:
@@ -173,7 +179,7 @@ def _union(kinds: tuple[Any, ...]) -> _Reader:
 def _list(item: _Reader) -> _Reader:
     def read_list(value: Any) -> Any:
         if not isinstance(value, list):
-            raise _Misfit(f"is {value!r:.40}, not a list")
+            raise _other(value, "a list")
         return tuple([_at(item, one, f"[{index}]") for index, one in enumerate(value)])
 
     return read_list
@@ -182,7 +188,7 @@ def _list(item: _Reader) -> _Reader:
 def _mapping(item: _Reader) -> _Reader:
     def read_mapping(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _Misfit(f"is {value!r:.40}, not an object")
+            raise _other(value, "an object")
         return {key: _at(item, one, key) for key, one in value.items()}
 
     return read_mapping
@@ -193,7 +199,7 @@ def _object(kind: Any) -> _Reader:
 
     def read_object(value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise _Misfit(f"is {value!r:.40}, not an object")
+            raise _other(value, "an object")
         for name in readers:
             if name not in value:
                 raise _Misfit("is missing", name)

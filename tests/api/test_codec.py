@@ -146,14 +146,14 @@ def test_another_version_is_one_clear_line(version: object, line: str) -> None:
     ("place", "value", "line"),
     [
         ("alarms", ..., "alarms is missing"),
-        ("alarms", {}, "alarms is {}, not a list"),
+        ("alarms", {}, "alarms has the value {}; this version of dlsched reads a list there"),
         ("jobs.0.cpu.floor_cores", ..., "jobs[0].cpu.floor_cores is missing"),
-        ("jobs.0.cpu.floor_cores", "much", "jobs[0].cpu.floor_cores is 'much', not float"),
-        ("jobs.0.starts", True, "jobs[0].starts is True, not int"),
-        ("jobs.0.target.kind", "size", "jobs[0].target.kind is 'size', not one of latency, accur"),
-        ("jobs.0.target", 5, "jobs[0].target.kind is None"),
-        ("jobs.0.cpu", None, "jobs[0].cpu is None, not an object"),
-        ("node.gpus.0.jobs", [7], "node.gpus[0].jobs[0] is 7, not an object"),
+        ("jobs.0.cpu.floor_cores", "much", "jobs[0].cpu.floor_cores has the value 'much'; this"),
+        ("jobs.0.starts", True, "jobs[0].starts has the value True; this version"),
+        ("jobs.0.target.kind", "size", "jobs[0].target.kind has the value 'size'; this version"),
+        ("jobs.0.target", 5, "jobs[0].target.kind has the value None"),
+        ("jobs.0.cpu", None, "jobs[0].cpu has the value None; this version of"),
+        ("node.gpus.0.jobs", [7], "node.gpus[0].jobs[0] has the value 7; this version"),
     ],
 )
 def test_a_key_that_is_missing_or_wrong_is_one_clear_line(

@@ -14,6 +14,7 @@ class SomeKeys:
 def check(job):
     """Nor this docstring of a function."""
     db.execute("SELECT a FROM jobs WHERE b")
+    db.executescript(f"BEGIN; {STEPS[1]}; PRAGMA user_version = {2}; COMMIT;")
     raise ValueError(f"{job.name} has no container: start it again")
 
 @group.command()
@@ -29,7 +30,7 @@ def test_messages_help_and_reference_are_listed_and_docstrings_are_not() -> None
         "{job.name} has no container: start it again",
         "Show every job and target.",
     ]
-    assert found["Show every job and target."] == "a.py:15 ps"
+    assert found["Show every job and target."] == "a.py:16 ps"
 
 
 PARTS = """

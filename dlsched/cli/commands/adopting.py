@@ -220,7 +220,10 @@ def _check_selection(
 
 def _adopt_others(ctx: click.Context, daemon: Daemon, yes: bool, output: str) -> None:
     others = daemon.containers()["others"]
-    question = f"Put {counted(len(others), 'container')} in the background?"
+    question = (
+        f"Adopt {counted(len(others), 'container')} as background jobs, which get only CPU that no "
+        "other job uses?"
+    )
     none = "no other container runs that could be adopted; nothing has been changed"
     if not _agreed(ctx, others, none, question, yes, output):
         return

@@ -109,11 +109,12 @@ def idle_alarms(gpus: Iterable[GpuView]) -> list[Alarm]:
 
 
 def in_a_reason(holder: GpuHolder) -> str:
-    """The holder in a text on why a job waits: `container notebook (20 GiB, idle for over 1 h)`."""
+    """The holder in a text on why a job waits: `container notebook (20 GiB, has held the GPU unused
+    for over 1 h)`."""
     size_bytes = holder.memory_bytes
     parts = ["memory unknown" if size_bytes is None else render_bytes(size_bytes)]
     if holder.idle_over_s is not None:
-        parts.append(f"idle for over {render_seconds(holder.idle_over_s)}")
+        parts.append(f"has held the GPU unused for over {render_seconds(holder.idle_over_s)}")
     return f"{holder} ({', '.join(parts)})"
 
 

@@ -62,9 +62,9 @@ class AdaptiveParameters:
     """`band`: a service with a target for its mean aims at this fraction of the target, the middle
     of the band's fast half, so that it also meets the target."""
     band_aim_quantile: float = 0.99
-    """`band`: a service with a target for a quantile aims at this fraction of the target, the
-    middle of the whole band on a logarithmic scale, since estimates of a quantile are too inexact
-    for half a band."""
+    """`band`: a service with a target for a quantile, such as p95, aims at this fraction of the
+    target: nearly the geometric mean of 0.9 and 1.1, the borders of the band. `band_aim`, between
+    0.9 and 1, asks for more exactness than a measured quantile has."""
     retry_s: float = 120.0
     """Seconds until more CPU is tried again for a service that more CPU did not make faster."""
 

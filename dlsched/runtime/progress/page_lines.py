@@ -118,7 +118,10 @@ class PageFilter:
     def _keep(self, line: bytes) -> None:
         """Keep it. Raises ValueError where it cannot be read, or is one too many."""
         if len(self.lines) >= MOST_LINES:
-            raise ValueError(f"the page has more than {MOST_LINES} lines of metrics to read")
+            raise ValueError(
+                f"more than {MOST_LINES} of the page's lines are of latency metrics, so none is "
+                "read: let the program expose fewer series (sets of labels) of them"
+            )
         self.lines.append(line)
 
 

@@ -28,7 +28,7 @@ SHORT_TLS = "TLS connections with too few requests"
 STARTTLS = "connections that change to TLS"
 TUNNEL = "tunnels (CONNECT)"
 EARLY = "connections with an upload that is answered early"
-BEFORE = "connections that began before dlsched watched"
+BEFORE = "connections opened before dlsched watched the container (those opened later are measured)"
 NO_REQUEST = "connections that do not begin with an HTTP/1 request"
 
 HEAD_BYTES = 4 << 10

@@ -122,7 +122,10 @@ class Store:
     def _append(self, report: CycleReport) -> None:
         cycle, now_s = report.snapshot.cycle, report.snapshot.now_s
         if cycle <= self._last_cycle:
-            raise ValueError(f"the cycle does not come after cycle {self._last_cycle}")
+            raise ValueError(
+                "the cycle is not recorded, as its number is not above that of the journal's last "
+                f"cycle, {self._last_cycle}: report this fault of dlsched"
+            )
         whole = self._encoder is None or now_s - self._whole_at_s >= self._frame_s
         self._encoder = self._encoder or Encoder()
         body = self._encoder.row(report, full=whole)

@@ -133,7 +133,7 @@ def test_all_others_go_into_the_background_after_one_question(
         "digits-vgg: in the background, as job digits-vgg",
         "digits-resnet: in the background, as job digits-resnet",
     ]
-    assert "Put 2 containers in the background? [y/N]" in done.stderr
+    assert "Adopt 2 containers as background jobs, which get only CPU" in done.stderr
     assert daemon.labels == {name: {"dlsched.background": "true"} for name in TWO}
 
 

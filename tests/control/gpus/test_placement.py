@@ -140,7 +140,8 @@ def test_what_does_not_fit_is_told_with_the_numbers(spec, holder, reason):
     (GpuView(gpu_fact(0, trouble="fell off the bus")), "GPU 0: fell off the bus"),
     (GpuView(gpu_fact(0), foreign_processes=1), "GPU 0: used by 1 foreign process"),
     (GpuView(gpu_fact(0), foreign_processes=2, holders=(NOTEBOOK, PROCESS)),
-     "GPU 0: used by container notebook (6 GiB, idle for over 1 h), process 7 of ada (1 GiB)"),
+     ("GPU 0: used by container notebook (6 GiB, has held the GPU unused for over 1 h), "
+      "process 7 of ada (1 GiB)")),
     (GpuView(gpu_fact(0), foreign_processes=5, holders=(PROCESS,) * 5),
      f"GPU 0: used by {', '.join(['process 7 of ada (1 GiB)'] * 3)} and 2 more"),
     (GpuView(gpu_fact(0, compute_mode=ComputeMode.PROHIBITED)),
@@ -170,7 +171,8 @@ def test_a_waiting_job_is_shown_the_foreign_holder_of_its_memory():
     share = PlacementOptions(foreign="share")
     assert placed(gpu_spec("a", share=0.1, gib=11), gpu_node(used), options=share).reason == (
         "needs 11 GiB on a GPU, at most 9 GiB is left on the 1 of 1 with time left;"
-        " GPU 0: held by container notebook (6 GiB, idle for over 1 h), process 7 of ada (1 GiB)"
+        " GPU 0: held by container notebook (6 GiB, has held the GPU unused for over 1 h),"
+        " process 7 of ada (1 GiB)"
     )
 
 
@@ -180,7 +182,7 @@ def test_a_waiting_job_is_shown_the_idle_job_in_its_place():
     )
     busy = replace(idle, computes=True, idle_over_s=None)
     for holder, text in (
-        (idle, "; GPU 0: held by job h (1 GiB, idle for over 30 min)"),
+        (idle, "; GPU 0: held by job h (1 GiB, has held the GPU unused for over 30 min)"),
         (busy, ""),
     ):
         node = gpu_node(GpuView(gpu_fact(0), holders=(holder,)))

@@ -303,9 +303,9 @@ def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
             "lists and mappings can"
         )
         put(journal, report(2), report(3), report(3))
-        assert (
-            journal.problem()
-            == "the journal was not written: cycle 3: the cycle does not come after cycle 3"
+        assert journal.problem() == (
+            "the journal was not written: cycle 3: the cycle is not recorded, as its number is not "
+            "above that of the journal's last cycle, 3: report this fault of dlsched"
         )
 
     assert kept(path) == [1, 2, 3]

@@ -178,7 +178,10 @@ class AdaptivePolicy:
                 for other in by_job[one.job][1:]
             ]
             if problem is not None:
-                found.why[one.job] = f"stays: on {one.target} the job {problem}"
+                found.why[one.job] = (
+                    f"stays on {one.source}, as no move is good enough; after the best one, to "
+                    f"{one.target}, the job {problem}"
+                )
                 others.insert(0, _alternative(one, problem))
             found.alternatives[one.job] = (*others, *rest)[:ALTERNATIVES_MAX]
             if problem is not None:

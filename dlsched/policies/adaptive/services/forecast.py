@@ -45,18 +45,16 @@ def met_outlook(
     needs = _three(needs_cores)
     rounded = (target_s, one.quantile, _three(now_is_s), given, needs, resource)
     if _keeps(now_is_s, target_s, band=band):
-        return _with_cpu(ForecastKind.MET, *rounded, f"the job needs {resource.amount(needs, 'g')}")
+        return _with_cpu(ForecastKind.MET, *rounded)
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
     # Counted from the last change of limits: a later forecast would never come true.
     at_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0) + in_s
-    how = f"the target is expected to be met, measured after {_s(in_s)} of new requests"
-    answer = _with_cpu(ForecastKind.EXPECTED, *rounded, how, round(at_s), in_s)
+    answer = _with_cpu(ForecastKind.EXPECTED, *rounded, round(at_s), in_s)
     if as_of(answer[1], now_s) is answer[1]:
         return answer
-    how = "the target was expected to be met by now, and is not"
-    return _with_cpu(ForecastKind.UNKNOWN, *rounded, how)
+    return _with_cpu(ForecastKind.UNKNOWN, *rounded)
 
 
 def hopeless_outlook(
@@ -143,12 +141,22 @@ def _with_cpu(
     given: float | None,
     needs: float,
     resource: Resource,
-    how: str,
     at_s: float | None = None,
     in_s: float = 0.0,
 ) -> tuple[str, Forecast]:
-    """For a service that has the CPU to meet its target; `at_s`: when that will be measured."""
-    why = f"{_measured(asked, quantile, measured)}: {_limit(given, resource)}; {how}"
+    """For a service that has the CPU to meet its target; `at_s`: when that will be measured, after
+    `in_s` of requests."""
+    now = _measured(asked, quantile, measured)
+    limit = _limit(given, resource)
+    if kind is ForecastKind.MET:
+        why = f"{now}: {limit}; the job needs {resource.amount(needs, 'g')}"
+    elif kind is ForecastKind.EXPECTED:
+        why = (
+            f"{now}: {limit}; the target is expected to be met, measured after {_s(in_s)} of new "
+            "requests"
+        )
+    else:
+        why = f"{now}: {limit}; the target was expected to be met by now, and is not"
     return why, Forecast(
         kind,
         "latency",

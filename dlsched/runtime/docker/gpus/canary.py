@@ -55,7 +55,11 @@ print(json.dumps(codes))
 
 
 class ProbeFailed(DlschedError):
-    """Whether the container may open its devices is unknown; the text says why."""
+    """Whether the container may open its devices is unknown; the text says why, and what follows
+    for its limits."""
+
+
+_UNASKED = "the engine was not asked to set limits, as the container has GPUs and"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +79,16 @@ def probe(
     try:
         there = [node for node in nodes if Path(node).is_char_device()]
         if not there:
-            raise ProbeFailed("dlsched sees none of the container's GPU device nodes")
+            raise ProbeFailed(f"{_UNASKED} dlsched sees none of the container's GPU device nodes")
         errors = _opened(group / "cgroup.procs", there, within_s)
     except subprocess.TimeoutExpired as error:
         raise ProbeFailed(
-            f"the probe in the container's control group took longer than {within_s:g} s"
+            f"{_UNASKED} the probe in the container's control group took longer than {within_s:g} s"
         ) from error
     except (OSError, ValueError) as error:
-        raise ProbeFailed(f"the container's control group cannot be probed: {error}") from error
+        raise ProbeFailed(
+            f"{_UNASKED} the container's control group cannot be probed: {error}"
+        ) from error
     denied = frozenset(node for node, code in errors.items() if code == errno.EPERM)
     return Probe(frozenset(errors) - denied, denied)
 
@@ -105,7 +111,9 @@ def _opened(group: Path, nodes: list[str], within_s: float) -> dict[str, int]:
         raise
     if child.returncode != 0:
         last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ProbeFailed(f"the container's control group cannot be entered: {last[:200]}")
+        raise ProbeFailed(
+            f"{_UNASKED} the container's control group cannot be entered: {last[:200]}"
+        )
     codes: dict[str, int] = json.loads(out)
     return codes
 
@@ -114,11 +122,15 @@ def _device_group(pid: int, container: str, proc: Path) -> Path:
     try:
         folders = group_folders(pid, proc, container=container)
     except (OSError, ValueError) as error:
-        raise ProbeFailed(f"the container's control group cannot be found: {error}") from error
+        raise ProbeFailed(
+            f"{_UNASKED} the container's control group cannot be found: {error}"
+        ) from error
     folder = folders.get("devices") or folders.get("")
     # Another group would show what other processes may open.
     if folder is None or container not in folder.name or not belongs(pid, container, proc):
-        raise ProbeFailed("dlsched does not see the container's control group for devices")
+        raise ProbeFailed(
+            f"{_UNASKED} dlsched does not see the container's control group for devices"
+        )
     return folder
 
 
@@ -234,9 +246,7 @@ class Canary:
         try:
             before = self._probe(held)
         except ProbeFailed as error:
-            raise Unproven(
-                f"the engine was not asked to set limits, as the container has GPUs and {error}"
-            ) from error
+            raise Unproven(str(error)) from error
         if not before.allowed:
             self._note(held, f"the container may not open {_joined(before.denied)}")
             raise Unproven(

@@ -19,10 +19,10 @@ from dlsched.runtime.gpu import remedy
 from dlsched.runtime.machine.inspected import Inspected
 
 _DEVICES = {
-    GpuAccess.CDI: "CDI",
-    GpuAccess.RUNTIME: "NVIDIA runtime, CDI mode",
-    GpuAccess.NODES: "device nodes",
-    GpuAccess.LEGACY: "NVIDIA hook, legacy mode",
+    GpuAccess.CDI: "CDI: the job can open only its own GPUs",
+    GpuAccess.RUNTIME: "NVIDIA runtime in CDI mode: the job can open only its own GPUs",
+    GpuAccess.NODES: "device nodes: the job has only those of its own GPUs",
+    GpuAccess.LEGACY: "NVIDIA hook in legacy mode: the job can open only its own GPUs",
 }
 
 

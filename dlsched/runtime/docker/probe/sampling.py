@@ -410,8 +410,10 @@ class _Sample:
         best = min(known, key=lambda stack: stack.derived)
         if best.endpoint is None:
             why = self.found.unread or f"none of the log's last {LOG_LINES} lines fits the preset"
+        elif not self._options.http:
+            why = "the container's metrics page was not read: leave out --no-http"
         else:
-            why = page or "the container's metrics page was not read"
+            why = page or "the container's metrics page was not read: no port to ask is known"
         if best.needs is not None:
             why = f"{why}; start the program with {best.needs}"
         self.found = replace(self.found, preset=best.preset, unread=why)

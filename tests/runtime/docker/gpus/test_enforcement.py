@@ -14,6 +14,7 @@ from tests.doubles import texts
 from tests.runtime.machine.described import RUNNING
 
 DEVICES = (GpuFact("GPU-a", 0, "Model", 1 << 34), GpuFact("GPU-b", 1, "Model", 1 << 34))
+CDI = "CDI: the job can open only its own GPUs"
 OWN = replace(RUNNING, job="job", gpus=("GPU-b",), gpu_access=GpuAccess.CDI)
 FACT = ContainerFact("job", "c", RUNNING.state, "", "", actual=Limits(0.5))
 
@@ -51,11 +52,11 @@ def test_of_one_that_somebody_else_made_the_words_are_read(tmp_path: Path) -> No
 
 def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
     seen = with_gpus(FACT, OWN, DEVICES, blind(), tmp_path)
-    assert dict(seen.gpu_enforced) == {"devices": "CDI", "cpu": "the engine"}
+    assert dict(seen.gpu_enforced) == {"devices": CDI, "cpu": "the engine"}
     shared = replace(OWN, mps_threads_percent=50, mps_memory_bytes=8 << 30)
     seen = with_gpus(FACT, shared, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {
-        "devices": "CDI",
+        "devices": CDI,
         "time": "MPS: 50 % of a GPU's threads, set at the job's start",
         "memory": "MPS: 8 GiB on each GPU, set at the job's start",
         "cpu": "the engine",
@@ -63,7 +64,7 @@ def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
     legacy = replace(OWN, gpu_access=GpuAccess.LEGACY)
     seen = with_gpus(FACT, legacy, DEVICES, blind(), tmp_path)
     assert dict(seen.gpu_enforced) == {
-        "devices": "NVIDIA hook, legacy mode",
+        "devices": "NVIDIA hook in legacy mode: the job can open only its own GPUs",
         "cpu": "dlsched, through the container's control group",
     }
 

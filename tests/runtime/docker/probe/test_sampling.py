@@ -248,8 +248,10 @@ def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
         pytest.fail("a page was asked for")
 
     pages.append(never)
-    (one,) = probed(PlayedEngine(body(1)), http=False).values()
-    assert one.preset is None
+    config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
+    unknown, known = probed(PlayedEngine(body(1), body(2, config=config)), http=False).values()
+    assert (unknown.preset, unknown.unread) == (None, None)
+    assert known.unread == "the container's metrics page was not read: leave out --no-http"
 
 
 def test_a_container_on_the_hosts_network_says_why_it_is_not_asked(pages: list[Fetch]) -> None:
