@@ -42,7 +42,8 @@ def test_limit_that_was_raised_is_promised_and_a_max_is_not():
     assert admit(queue, present, NODE, 8)["a"].admitted
     verdicts = admit(queue, present, NODE, 8, promised_bytes={"c": 500 * 2**20})
     assert (
-        verdicts["a"].reason == "the job needs 600 MiB of memory, jobs of the node have 500 MiB of 1024 MiB"
+        verdicts["a"].reason
+        == "the job needs 600 MiB of memory, jobs of the node have 500 MiB of 1024 MiB"
     )
 
 

@@ -99,7 +99,9 @@ def test_a_policy_that_fails_shows_in_the_result() -> None:
     result = simulate(
         parse_trace(LONE % "1s", "lone"), NamedPolicy("broken", Broken(NoParameters()))
     )
-    assert any("all limits are given back" in alarm and "on purpose" in alarm for alarm in result.alarms)
+    assert any(
+        "all limits are given back" in alarm and "on purpose" in alarm for alarm in result.alarms
+    )
     assert result.jobs[0].completion_s == pytest.approx(50.25)
 
 
