@@ -252,6 +252,9 @@ def test_no_training_precedes_others_while_one_stalls_at_times() -> None:
     stalled = decided(jobs(0.1, 4.0), before.memory, now_s=106.0)
     assert stalled.weights["b"] == pytest.approx(2.0 * stalled.weights["a"])
     assert "as an equal share, since a stalls at times" in stalled.why["b"]
+    patient = AdaptiveParameters(patience=0.2)
+    ordered = decided(jobs(0.1, 4.0), before.memory, now_s=106.0, rule=patient)
+    assert ordered.weights == before.weights, "ends may be so much later"
     still = decided(jobs(4.0, 4.0), stalled.memory, now_s=200.0)
     assert still.weights["b"] == pytest.approx(2.0 * still.weights["a"])
     steady = decided(jobs(4.0, 4.0), still.memory, now_s=240.0)
