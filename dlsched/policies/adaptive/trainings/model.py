@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.estimate.evaluations import evaluations, reaches
 from dlsched.estimate.learning import TOTAL_STEPS, Learnt, Point, learnt, thinned
 from dlsched.estimate.tuning import (
+    AGAIN_S,
     CLEARLY,
     LITTLE,
     MARGIN,
@@ -30,6 +32,10 @@ _PACED_POINTS = 5
 _PAUSE_RATIO, _PAUSE_S = 0.5, 30.0
 """A training that uses less than this part of its parallelism, or of one core, pauses; after so
 long it counts as its parallelism."""
+_UNKNOWN_CORES = 1.0
+"""The least parallelism of a training that was not observed to use less than it was given."""
+_WEIGHED_S = 3.0
+"""Use is measured by weights that have been in place for so long."""
 _DIGITS = 6
 _MOST_STEPS = 1e12
 """A reported total above this is ignored."""
@@ -61,6 +67,8 @@ class TrainingMemory:
     """Its parallelism in cores; None: it was not observed to use less than it was given."""
     pause_s: float | None = None
     """Since when it uses much less, as while its loader, a checkpoint or an evaluation is slow."""
+    stalled_s: float | None = None
+    """When it last used much less than it could have had."""
     given_cores: float | None = None
     """Cores that the last decision meant for it; None: there was none yet."""
     place: int = NEW
@@ -92,6 +100,9 @@ class TrainingMemory:
         usable = self.usable_cores
         return capacity_cores if usable is None else min(usable, capacity_cores)
 
+    def stalled_lately(self, now_s: float) -> bool:
+        return self.stalled_s is not None and now_s - self.stalled_s <= AGAIN_S
+
     @property
     def goes_on(self) -> bool:
         """Whether it is not known to have ended if all had shared equally."""
@@ -120,6 +131,26 @@ def followed(
     if was.container_id != job.container_id:
         was = replace(was, container_id=job.container_id, mark_step=None, usable_cores=None)
     return _usable(job, _read(job, was, now_s), now_s, pressed)
+
+
+def stalled(
+    jobs: Sequence[JobView], memories: Mapping[str, TrainingMemory], now_s: float
+) -> dict[str, TrainingMemory]:
+    """The memories, with those marked that use much less than their parallelism and than their
+    weight gives them of what all trainings use: only a training that asks for less does."""
+    used = {job.name: job.usage.cpu_cores or 0.0 for job in jobs}
+    whole_cores = math.fsum(used.values())
+    weight = math.fsum(memories[name].weight for name in used)
+    after = dict(memories)
+    for name, cores in used.items():
+        one = memories[name]
+        if one.pause_s is None or one.turn_s is None or now_s - one.turn_s < _WEIGHED_S:
+            continue
+        usable_cores = _UNKNOWN_CORES if one.usable_cores is None else one.usable_cores
+        could_cores = min(usable_cores, whole_cores * one.weight / weight)
+        if cores < _PAUSE_RATIO * could_cores:
+            after[name] = replace(one, stalled_s=now_s)
+    return after
 
 
 def heeded_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
@@ -231,7 +262,7 @@ def _usable(job: JobView, known: TrainingMemory, now_s: float, pressed: bool) ->
     # Until the second report its use is that of the start-up, usually on one thread.
     if used is None or not given or not known.paced:
         return known
-    if used < _PAUSE_RATIO * (1.0 if usable is None else usable):
+    if used < _PAUSE_RATIO * (_UNKNOWN_CORES if usable is None else usable):
         if known.pause_s is None:
             known = replace(known, pause_s=now_s)
         if known.pause_s is not None and now_s - known.pause_s < _PAUSE_S:

@@ -236,6 +236,39 @@ def test_a_pause_is_not_taken_for_being_narrow() -> None:
     assert (after(2.0, *[0.1] * 90) or 2.0) < 1.0, "what lasts is no pause"
 
 
+def test_no_training_precedes_others_while_one_stalls_at_times() -> None:
+    """Then it is not known when each would end by equal shares."""
+
+    def jobs(a: float, b: float) -> list[JobView]:
+        return [
+            training("a", 300, used=a),
+            training("b", 250, step_core_s=2.0, used=b, weight=2.0),
+        ]
+
+    before = settled(jobs(4.0, 4.0), 101.0, 102.0)
+    assert first(before) == "a"
+    waits = decided(jobs(4.0, 0.1), before.memory, now_s=106.0)
+    assert waits.weights == before.weights, "it is the last in the order"
+    stalled = decided(jobs(0.1, 4.0), before.memory, now_s=106.0)
+    assert stalled.weights["b"] == pytest.approx(2.0 * stalled.weights["a"])
+    assert "as an equal share, since a stalls at times" in stalled.why["b"]
+    patient = AdaptiveParameters(patience=0.2)
+    ordered = decided(jobs(0.1, 4.0), before.memory, now_s=106.0, rule=patient)
+    assert ordered.weights == before.weights, "ends may be so much later"
+    still = decided(jobs(4.0, 4.0), stalled.memory, now_s=200.0)
+    assert still.weights["b"] == pytest.approx(2.0 * still.weights["a"])
+    steady = decided(jobs(4.0, 4.0), still.memory, now_s=240.0)
+    assert "equal share" not in steady.why["b"]
+
+
+def test_no_training_precedes_others_until_a_new_one_was_watched() -> None:
+    jobs = [training("a", 300), training("b", 250, step_core_s=2.0)]
+    new = decided(jobs, now_s=19.0)
+    assert new.weights["a"] == pytest.approx(new.weights["b"])
+    assert "since a has just started" in new.why["a"]
+    assert first(decided(jobs, new.memory, now_s=49.0)) == "a"
+
+
 def test_order_and_weights_stay_between_turns() -> None:
     def jobs(used: float) -> list[JobView]:
         return [training("a", 300, used=used), training("b", 250, step_core_s=2.0, used=4.0)]
