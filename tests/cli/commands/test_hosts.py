@@ -114,7 +114,7 @@ def test_a_host_that_fails_is_one_line(
     assert lines["mute"] == "ssh ended with exit code 7, without a message"
     assert lines["endless"] == "the host's answer is longer than 1 MiB"
     assert "another version" in lines["version"]
-    assert "jobs is 'none', not a list" in lines["keys"]
+    assert "jobs has the value 'none'" in lines["keys"]
     for host in ("no-json", "list", "deep", "nan", "large", "float", "text"):
         assert lines[host].startswith("the host's answer is not a status: "), host
     assert not {"\x1b", "\x07", "\u202e"} & set(done.output)

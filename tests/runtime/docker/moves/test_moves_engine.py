@@ -125,7 +125,9 @@ def test_a_job_goes_on_in_a_new_container_from_its_checkpoint(rig: Rig, folder: 
     before = started(rig, spec, folder)
     old = rig.client.inspect_container(before.container_id)
     assert rig.apply(move_of(before, spec)).status == "begun"
-    assert rig.apply(move_of(before, spec)).detail.startswith("moving saves itself (")
+    assert rig.apply(move_of(before, spec)).detail.startswith(
+        "moving to a new container: the job saves itself ("
+    )
     rig.until(still)
     after = rig.fact("trains")
     assert after.container_id != before.container_id
