@@ -27,6 +27,7 @@ from dlsched.estimate.memory import (
 from dlsched.model.actions import Memory, Outcome
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.decision import Answer
+from dlsched.model.facts import OperationKind
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import render_bytes, render_seconds
 
@@ -79,7 +80,7 @@ class _Known:
     raised_s: float = -math.inf
     lowered_s: float = -math.inf
     patience: int = 1
-    """Times that the usual wait for a step back is waited."""
+    """The wait for a step back, as a multiple of the first one."""
     asked_bytes: int = 0
     """The limit of the last change."""
     failures: int = 0
@@ -133,6 +134,8 @@ class MemoryLimits:
         for job in managed:
             known, why = self._learn(job, snapshot.now_s)
             if job.operation is not None:
+                if why is not None and job.operation.kind is OperationKind.REFUSED:
+                    self._warn(job, why, str(job.operation), state)
                 continue
             if why is not None:
                 needy.append((job, why))
@@ -411,9 +414,7 @@ class _Rooms:
             for one in self._snapshot.jobs
             if one.spec.owner == owner and one.state.holds
         )
-        theirs += sum(
-            one.container.memory_bytes or 0 for one in self._begun if one.owner == owner
-        )
+        theirs += sum(one.container.memory_bytes or 0 for one in self._begun if one.owner == owner)
         return max(ceilings.memory_bytes - theirs - self._taken.get(owner, 0), 0)
 
 

@@ -543,8 +543,9 @@ def test_raise_that_fails_is_an_alarm_with_the_reason() -> None:
     world.runtime.fails[Memory] = "memory limit not changed: read-only"
     alarms = leaking(world, "a", 48)
     assert alarms.keys() == {AlarmKey.MEMORY_NOT_RAISED}
-    assert "its limit of 8 GiB cannot be raised: memory limit not changed: read-only" in (
-        alarms[AlarmKey.MEMORY_NOT_RAISED]
+    assert (
+        "its limit of 8 GiB cannot be raised: memory limit not changed: read-only"
+        in (alarms[AlarmKey.MEMORY_NOT_RAISED])
     )
     world.runtime.fails.clear()
     assert leaking(world, "a", 1).keys() == set()

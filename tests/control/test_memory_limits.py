@@ -322,6 +322,13 @@ def test_kill_during_an_operation_is_not_forgotten() -> None:
     assert len(world.cycle()) == 1
 
 
+def test_container_that_must_not_be_changed_has_its_alarm() -> None:
+    refused = Operation(OperationKind.REFUSED, "limits not changed: it has a burst")
+    world = World(job(operation=refused))
+    assert world.play(ramp(7.0, 7.9, 30)) == []
+    assert "of 8 GiB; limits not changed: it has a burst" in world.alarms[0]
+
+
 def test_kill_below_the_limit_does_not_raise_it() -> None:
     """As by a group within the container, one around it, or the host."""
     world = World(holding(job(), 1.0, oom_kills=0, peak_bytes=2 * GIB))

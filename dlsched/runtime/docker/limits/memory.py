@@ -21,7 +21,7 @@ MARGIN_RATIO = 1.05
 between reading and writing. A judgement."""
 UNLIMITED_SWAP = -1
 GIVEN_KEPT = 8
-"""Limits asked for and not seen applied that a record keeps: a call ends within seconds."""
+"""Limits asked for, and maybe not applied yet, that a record keeps: a call ends within seconds."""
 
 
 def kernel_bytes(limit_bytes: int) -> int:
