@@ -324,7 +324,7 @@ def _change(job: JobView, limit_bytes: int, why: str) -> Memory:
 
 
 def _bound(job: JobView) -> str:
-    use, most = job.memory, _most(job)
+    use, most = job.memory, job.spec.memory_max_bytes or 0
     return f"its limit is {render_bytes(use.own_bytes or 0)}, and `memory.max` {render_bytes(most)}"
 
 

@@ -322,6 +322,14 @@ def test_kill_during_an_operation_is_not_forgotten() -> None:
     assert len(world.cycle()) == 1
 
 
+def test_limit_of_its_owner_above_the_bound_is_neither_raised_nor_lowered() -> None:
+    world = World(job(limit_gib=40, max_gib=32, adopted=True))
+    world.jobs["a"] = holding(world.jobs["a"], 1.0, before_bytes=40 * GIB)
+    world.play([1.0] * 800 + ramp(1.0, 39.9, 60))
+    assert world.made == []
+    assert "its limit is 40 GiB, and `memory.max` 32 GiB" in world.alarms[0]
+
+
 def test_container_that_must_not_be_changed_has_its_alarm() -> None:
     refused = Operation(OperationKind.REFUSED, "limits not changed: it has a burst")
     world = World(job(operation=refused))
