@@ -178,9 +178,14 @@ class MemoryLimits:
             known = self._known[job.name] = _Known(job.container_id, job.starts, known.kills)
         if use.held_bytes is None or use.own_bytes is None:
             return known, None
-        # The count has kills by a group within it, by one around it and by the host, too.
+        # The count has kills by a group within it, by one around it and by the host, too. How much
+        # an earlier start held is not known.
         full = use.peak_bytes is None or use.peak_bytes >= NEAR_RATIO * use.own_bytes
-        killed = full and known.kills is not None and (use.oom_kills or 0) > known.kills
+        killed = (
+            (full or known.demand.empty)
+            and known.kills is not None
+            and (use.oom_kills or 0) > known.kills
+        )
         if job.operation is None:  # else that news waits
             known.kills = use.oom_kills
         known.demand.add(now_s, use.held_bytes)

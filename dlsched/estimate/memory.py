@@ -209,6 +209,11 @@ class MemoryDemand:
         self._minutes.append((minute, held_bytes))
         self._settle(now_s, self._recent[-1][1])
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was read of this start."""
+        return not self._recent
+
     def grown(self, now_s: float, within_s: float = FAST_S) -> tuple[int, float]:
         """Bytes by which it has grown since its lowest reading within that time, and the seconds
         since then."""

@@ -149,7 +149,7 @@ def test_kill_that_ended_its_last_start_raises_the_limit_of_the_next() -> None:
     world.cycle()
     world.jobs["a"] = replace(world.jobs["a"], state=JobState.RESTARTING)
     world.cycle()
-    again = holding(world.jobs["a"], 0.1, oom_kills=1)
+    again = holding(world.jobs["a"], 0.1, oom_kills=1, peak_bytes=GIB // 8)
     world.jobs["a"] = replace(again, state=JobState.RUNNING, starts=2)
     (raised,) = world.cycle()
     assert raised.limit_bytes == 12 * GIB
