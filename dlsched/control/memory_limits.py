@@ -280,7 +280,10 @@ def _wanted(job: JobView, demand: MemoryDemand, now_s: float) -> int:
     fast, fast_s = demand.grown(now_s, FAST_S)
     soon = held + 4 * AHEAD_S * fast / max(fast_s, 1.0)
     most = max(MOST_FACTOR * limit, demand.known_bytes(now_s) / NEAR_RATIO)
-    wanted = max(FACTOR * limit, min(most, soon), _least(job))
+    least = _least(job)
+    if limit < _whole(least, up=False) and max(held, soon) < NEAR_RATIO * least:
+        return least  # its start, and no growth
+    wanted = max(FACTOR * limit, min(most, soon), least)
     return min(_whole(wanted, up=True), _most(job))
 
 

@@ -330,6 +330,13 @@ def test_limit_of_its_owner_above_the_bound_is_neither_raised_nor_lowered() -> N
     assert "its limit is 40 GiB, and `memory.max` 32 GiB" in world.alarms[0]
 
 
+def test_limit_below_its_minimum_is_raised_to_that_alone() -> None:
+    world = World(job(limit_gib=9, adopted=True))
+    world.jobs["a"] = holding(world.jobs["a"], 1.0, own_bytes=8 * GIB, limit_bytes=8 * GIB)
+    (raised,) = world.play([1.0] * 60)
+    assert raised.limit_bytes == 9 * GIB
+
+
 def test_container_that_must_not_be_changed_has_its_alarm() -> None:
     refused = Operation(OperationKind.REFUSED, "limits not changed: it has a burst")
     world = World(job(operation=refused))
