@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.updated import State
-from dlsched.model.actions import Action, Move, Outcome, Remove, Resize
+from dlsched.model.actions import Action, Memory, Move, Outcome, Remove, Resize
 from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import HookRun, RejectedFile
 from dlsched.model.decision import Decision
@@ -137,6 +137,10 @@ class FakeRuntime:
         elif isinstance(action, Resize):
             fact = self.containers[action.job]
             self.containers[action.job] = replace(fact, actual=action.limits)
+        elif isinstance(action, Memory):
+            fact, limit = self.containers[action.job], action.limit_bytes
+            memory = replace(fact.memory, own_bytes=limit, limit_bytes=limit)
+            self.containers[action.job] = replace(fact, memory=memory)
         else:
             self.containers[action.job] = running(
                 action.job,
@@ -148,7 +152,7 @@ class FakeRuntime:
             )
         return Outcome(action, "done")
 
-    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+    def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         self.together.append(len(actions))
         return tuple(self.apply(action, now_s) for action in actions)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from dlsched.model.actions import Action, Outcome, Resize, Start
+from dlsched.model.actions import Action, Memory, Outcome, Resize, Start
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import JobState, Snapshot
 
@@ -94,23 +94,25 @@ class CeilingBudget:
     def next_batch(self, actions: Sequence[Action]) -> Sequence[Action]:
         """The first action with those that can run together with it; empty: it must be withheld.
 
-        Resizes run together, at most one for each job, either all shrinks or all growths. Growths
-        are assumed to succeed: if one fails, the others fit all the more.
+        Resizes run together, and so do memory limits: at most one for each job, either all shrinks
+        or all growths. Growths are assumed to succeed: if one fails, the others fit all the more.
         """
         promised_cores, jobs = 0.0, set[str]()
         first = actions[0]
         for count, action in enumerate(actions):
             alike = (
-                isinstance(action, Resize)
-                and isinstance(first, Resize)
+                isinstance(action, Resize | Memory)
+                and isinstance(first, type(action))
                 and action.grows == first.grows
                 and action.job not in jobs
             )
             if (count and not alike) or self.why_not(action, promised_cores) is not None:
                 return actions[:count]
-            if not isinstance(action, Resize):
+            if not isinstance(action, Resize | Memory):
                 return actions[:1]
             jobs.add(action.job)
+            if isinstance(action, Memory):
+                continue
             promised_cores += max(0.0, self._wanted(action) - self._ceilings.get(action.job, 0.0))
         return actions
 

@@ -15,7 +15,7 @@ from dlsched.control.ledger.updated import State
 from dlsched.control.memory_limits import MemoryLimits
 from dlsched.control.planner import plan
 from dlsched.control.ports import Clock, Ports, Runtime
-from dlsched.model.actions import Action, Outcome, Resize
+from dlsched.model.actions import Action, Memory, Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport, HookRun, Shadow
 from dlsched.model.decision import Answer
@@ -70,6 +70,7 @@ class Controller:
         outcomes = self._execute(actions, state, answer)
         hooks = self._records.keep(state)
         self._ledger.applied(outcomes, answer, self._clock.now_s())
+        self._memory_limits.applied(outcomes, state)
         self._advance(now_s)
         shadow = self._ask_shadow(state)  # last, so that it delays no limit of this cycle
         return self._publish(state, answer, approved, outcomes, hooks, shadow)
@@ -156,7 +157,17 @@ class Controller:
         return report
 
     def _alarms(self, state: State, answer: Answer, shadow: Shadow | None) -> tuple[Alarm, ...]:
-        alarms = [*state.alarms, *self._memory_limits.alarms, *self._ports.alarms()]
+        # Where its limit is raised in time, or an alarm says why not, that it fills is no news.
+        raised = self._memory_limits.managed if self._runtime.held is None else frozenset[str]()
+        alarms = [
+            *(
+                one
+                for one in state.alarms
+                if one.key is not AlarmKey.MEMORY_FILLS or one.source not in raised
+            ),
+            *self._memory_limits.alarms,
+            *self._ports.alarms(),
+        ]
         if answer.failure is not None and answer.failure.final:
             text = f"all limits are given back until a reload (SIGHUP): {answer.failure.text}"
             alarms.append(Alarm("policy", AlarmKey.PLAIN_DOCKER, text))
@@ -220,7 +231,7 @@ def execute(
 
 
 def _apply(batch: Sequence[Action], runtime: Runtime, now_s: float) -> tuple[Outcome, ...]:
-    changes = [action for action in batch if isinstance(action, Resize)]
+    changes = [action for action in batch if isinstance(action, Resize | Memory)]
     if len(changes) > 1:
         return runtime.apply_all(changes, now_s)
     return tuple(runtime.apply(action, now_s) for action in batch)

@@ -8,17 +8,26 @@ that the host's reserve does not need. Page cache is no use here, as the kernel 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlsched.control.guard_rules import GuardOptions
 from dlsched.control.guards import observed_only
 from dlsched.control.ledger.memory import most_held, promised_bytes
 from dlsched.control.ledger.updated import State
-from dlsched.estimate.memory import FAST_S, RECENT_S, MemoryDemand, filling_text
-from dlsched.model.actions import Memory
+from dlsched.estimate.memory import (
+    FAST_S,
+    LASTING_MIN,
+    RECENT_S,
+    SETTLED_RATIO,
+    SLOT_S,
+    MemoryDemand,
+    filling_text,
+)
+from dlsched.model.actions import Memory, Outcome
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.decision import Answer
+from dlsched.model.facts import OperationKind
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import render_bytes, render_seconds
 
@@ -48,6 +57,11 @@ DEAD_RATIO = 0.05
 LEAST_BYTES = 16 << 20
 LEAST_RAISE_RATIO = 0.02
 """The smallest raise, in bytes and as a part of the limit: less is gone before the next cycle."""
+MOST_PATIENCE = 16
+"""A limit that is raised again soon after a step back waits twice as long for the next one, up to
+this many times: else a step or a trend raises what ten quiet minutes lower, by turns for hours."""
+FAILS_SHOWN = 2
+"""Raises that fail in a row before there is an alarm: one may meet another change under way."""
 STAYS_S = 60.0
 """An alarm keeps its text for this long, and stays for as long after its cause ended."""
 _MIB = 1 << 20
@@ -63,10 +77,30 @@ class _Known:
     """None: unknown, so that the next count is no news."""
     demand: MemoryDemand = field(default_factory=MemoryDemand)
     changed_s: float = -math.inf
+    raised_s: float = -math.inf
+    lowered_s: float = -math.inf
+    patience: int = 1
+    """The wait for a step back, as a multiple of the first one."""
+    asked_bytes: int = 0
+    """The limit of the last change."""
+    failures: int = 0
+    """Raises that failed in a row."""
     alarm: Alarm | None = None
     worded_s: float = -math.inf
     wanted_s: float = -math.inf
     """When it last needed a raise that it did not get."""
+
+    def changes(self, change: Memory, now_s: float) -> None:
+        """Take in a change that is decided."""
+        self.changed_s, self.asked_bytes = now_s, change.limit_bytes
+        if not change.grows:
+            self.lowered_s = now_s
+            return
+        soon = now_s - self.lowered_s <= LASTING_MIN * SLOT_S
+        if self.raised_s < self.lowered_s:
+            patience = 2 * self.patience if soon else self.patience // 2
+            self.patience = min(max(patience, 1), MOST_PATIENCE)
+        self.raised_s = now_s
 
 
 class MemoryLimits:
@@ -76,12 +110,15 @@ class MemoryLimits:
         self._known: dict[str, _Known] = {}
         self.alarms: tuple[Alarm, ...] = ()
         """Of containers that need more and cannot get it."""
+        self.managed: frozenset[str] = frozenset()
+        """The jobs whose limits it raises, or warns of."""
 
     def decide(self, state: State, answer: Answer, options: GuardOptions) -> tuple[Memory, ...]:
         """The changes, those that lower a limit first. The same facts and history, the same
         changes."""
         snapshot = state.snapshot
         managed = [job for job in snapshot.running if _is_managed(job, answer)]
+        self.managed = frozenset(job.name for job in managed)
         there = {job.name: job.container_id for job in snapshot.jobs}
         self._known = {
             name: one for name, one in self._known.items() if there.get(name) == one.container_id
@@ -89,13 +126,16 @@ class MemoryLimits:
         if not managed:
             self.alarms = ()
             return ()
-        rooms = _Rooms(state, options)
+        asked = {name: one.asked_bytes for name, one in self._known.items()}
+        rooms = _Rooms(state, options, asked)
         scarce = rooms.free_bytes < max(map(_raise_bytes, managed))
         lowered: list[Memory] = []
         needy: list[tuple[JobView, str]] = []
         for job in managed:
             known, why = self._learn(job, snapshot.now_s)
             if job.operation is not None:
+                if why is not None and job.operation.kind is OperationKind.REFUSED:
+                    self._warn(job, why, str(job.operation), state)
                 continue
             if why is not None:
                 needy.append((job, why))
@@ -103,14 +143,30 @@ class MemoryLimits:
                 lowered.append(back)
         raised = self._raise(needy, rooms, state)
         for one in (*lowered, *raised):
-            self._known[one.job].changed_s = snapshot.now_s
-        alarms = [
+            self._known[one.job].changes(one, snapshot.now_s)
+        self._show(snapshot.now_s)
+        return (*lowered, *raised)
+
+    def applied(self, outcomes: Sequence[Outcome], state: State) -> None:
+        """Take in what became of the changes: an alarm says why a raise fails."""
+        jobs = {job.name: job for job in state.snapshot.jobs}
+        for outcome in outcomes:
+            change = outcome.action
+            if not isinstance(change, Memory) or not change.grows:
+                continue
+            known = self._known[change.job]
+            known.failures = known.failures + 1 if outcome.status == "failed" else 0
+            if known.failures >= FAILS_SHOWN:
+                lacks = f"its limit of {render_bytes(change.before_bytes)} cannot be raised: "
+                self._warn(jobs[change.job], change.why, f"{lacks}{outcome.detail}", state)
+        self._show(state.snapshot.now_s)
+
+    def _show(self, now_s: float) -> None:
+        self.alarms = tuple(
             one.alarm
             for one in self._known.values()
-            if one.alarm is not None and snapshot.now_s - one.wanted_s <= STAYS_S
-        ]
-        self.alarms = tuple(alarms)
-        return (*lowered, *raised)
+            if one.alarm is not None and now_s - one.wanted_s <= STAYS_S
+        )
 
     def _learn(self, job: JobView, now_s: float) -> tuple[_Known, str | None]:
         """Take in what it holds; returns why its limit must be raised now, None: it must not."""
@@ -122,8 +178,16 @@ class MemoryLimits:
             known = self._known[job.name] = _Known(job.container_id, job.starts, known.kills)
         if use.held_bytes is None or use.own_bytes is None:
             return known, None
-        killed = known.kills is not None and (use.oom_kills or 0) > known.kills
-        known.kills = use.oom_kills
+        # The count has kills by a group within it, by one around it and by the host, too. How much
+        # an earlier start held is not known.
+        full = use.peak_bytes is None or use.peak_bytes >= NEAR_RATIO * use.own_bytes
+        killed = (
+            (full or known.demand.empty)
+            and known.kills is not None
+            and (use.oom_kills or 0) > known.kills
+        )
+        if job.operation is None:  # else that news waits
+            known.kills = use.oom_kills
         known.demand.add(now_s, use.held_bytes)
         return known, _need(job, known.demand, now_s, killed=killed)
 
@@ -196,7 +260,7 @@ def _need(job: JobView, demand: MemoryDemand, now_s: float, *, killed: bool) -> 
             known = demand.known_bytes(now_s)
             if held > known + LEAST_RATIO * limit or known >= NEAR_RATIO * limit:
                 return _grew(fast, fast_s, of_limit)
-    step = demand.step_bytes
+    step = demand.step_bytes(now_s)
     if step and held + STEP_RATIO * step >= limit:
         return (
             f"memory in use grows in steps of {render_bytes(step)}, and "
@@ -216,7 +280,10 @@ def _wanted(job: JobView, demand: MemoryDemand, now_s: float) -> int:
     fast, fast_s = demand.grown(now_s, FAST_S)
     soon = held + 4 * AHEAD_S * fast / max(fast_s, 1.0)
     most = max(MOST_FACTOR * limit, demand.known_bytes(now_s) / NEAR_RATIO)
-    wanted = max(FACTOR * limit, min(most, soon), _least(job))
+    least = _least(job)
+    if limit < _whole(least, up=False) and max(held, soon) < NEAR_RATIO * least:
+        return least  # its start, and no growth
+    wanted = max(FACTOR * limit, min(most, soon), least)
     return min(_whole(wanted, up=True), _most(job))
 
 
@@ -231,14 +298,18 @@ def _back(job: JobView, known: _Known, now_s: float, *, scarce: bool) -> Memory 
     it has not used in the last minute goes back in one step, as another job may need it."""
     limit, least = job.memory.own_bytes, _least(job)
     raised = job.memory.before_bytes is not None
-    waits_s = RECENT_S if scarce else BACK_EVERY_S
+    waits_s = known.patience * (RECENT_S if scarce else BACK_EVERY_S)
     if limit is None or not raised or limit <= least or now_s - known.changed_s < waits_s:
+        return None
+    if not scarce and now_s - known.raised_s < known.patience * LASTING_MIN * SLOT_S:
         return None
     demand = known.demand
     highest = demand.recent_bytes if scarce else demand.lasting_bytes(now_s)
     if highest is None:
         return None
-    target = max(least, _whole(BACK_RATIO * highest, up=True))
+    step = demand.step_bytes(now_s)
+    stepped = (1.0 + SETTLED_RATIO) * highest + STEP_RATIO * step if step else 0.0
+    target = max(least, _whole(max(BACK_RATIO * highest, stepped), up=True))
     if target >= limit or (target > least and limit - target < DEAD_RATIO * limit):
         return None
     lasting = "minute, and others may need it" if scarce else "minutes"
@@ -261,7 +332,7 @@ def _change(job: JobView, limit_bytes: int, why: str) -> Memory:
 
 
 def _bound(job: JobView) -> str:
-    use, most = job.memory, _most(job)
+    use, most = job.memory, job.spec.memory_max_bytes or 0
     return f"its limit is {render_bytes(use.own_bytes or 0)}, and `memory.max` {render_bytes(most)}"
 
 
@@ -284,13 +355,26 @@ def _whole(size_bytes: float, *, up: bool) -> int:
 class _Rooms:
     """How far limits may be raised in this cycle."""
 
-    def __init__(self, state: State, options: GuardOptions) -> None:
+    def __init__(self, state: State, options: GuardOptions, asked: Mapping[str, int]) -> None:
+        """`asked`: the limits last decided, which a job has soon while its change is under way."""
         snapshot = state.snapshot
         self._options = options
         self._snapshot = snapshot
         begun = {spec.name for spec in state.starts}
+        self._begun = state.starts
+        self._promised = {
+            job.name: max(
+                promised_bytes(job.spec, job.memory),
+                asked.get(job.name, 0) if job.operation is not None else 0,
+            )
+            for job in snapshot.jobs
+        }
         self._unused_bytes = {
-            **{job.name: _unused_bytes(job) for job in snapshot.jobs if job.name not in begun},
+            **{
+                job.name: _unused_bytes(job, self._promised[job.name])
+                for job in snapshot.jobs
+                if job.name not in begun
+            },
             **{spec.name: spec.container.memory_bytes or 0 for spec in state.starts},
         }
         self._spare_bytes = _spare_bytes(snapshot)
@@ -334,19 +418,20 @@ class _Rooms:
         if ceilings is None or ceilings.memory_bytes is None:
             return None
         theirs = sum(
-            promised_bytes(one.spec, one.memory)
+            self._promised[one.name]
             for one in self._snapshot.jobs
             if one.spec.owner == owner and one.state.holds
         )
+        theirs += sum(one.container.memory_bytes or 0 for one in self._begun if one.owner == owner)
         return max(ceilings.memory_bytes - theirs - self._taken.get(owner, 0), 0)
 
 
-def _unused_bytes(job: JobView) -> int:
+def _unused_bytes(job: JobView, promised: int) -> int:
     """What it may still use of what it was promised: by its own job file, or by `memory.max`. A
     container that someone else started has its limit from its owner, who promised nothing."""
     if not job.state.holds or (job.adopted and job.spec.memory_max_bytes is None):
         return 0
-    return max(promised_bytes(job.spec, job.memory) - (job.memory.held_bytes or 0), 0)
+    return max(promised - (job.memory.held_bytes or 0), 0)
 
 
 def _spare_bytes(snapshot: Snapshot) -> int:

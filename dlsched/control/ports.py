@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.updated import State
-from dlsched.model.actions import Action, Outcome, Resize
+from dlsched.model.actions import Action, Memory, Outcome, Resize
 from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.facts import Observation
@@ -37,7 +37,7 @@ class Runtime(Protocol):
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Execute one action. Idempotent; a failure is an outcome, not an exception."""
 
-    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+    def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, which do not depend on each other, in any order."""
 
 

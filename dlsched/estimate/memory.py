@@ -53,6 +53,9 @@ RECENT_S = 60.0
 """Readings are kept one by one for this long."""
 SETTLED_RATIO = 0.01
 """Less growth in `FAST_S`, as a part of what is held, ends a step: allocators wander by 1 %."""
+STEPS_LAST_RATIO = 3.0
+"""No further step is expected after this many times the time between the last two. A judgement:
+most programs load their parts in steps, and then stay."""
 LASTING_MIN = 10
 """Minutes over which the highest use is kept: an evaluation or a checkpoint comes back sooner than
 this in most trainings. A judgement."""
@@ -191,8 +194,9 @@ class MemoryDemand:
         self._level: int | None = None
         """What was held when it last did not grow; None: it has grown since its start."""
         self._highest = 0
-        self._steps: deque[int] = deque(maxlen=2)
-        """Growth from one level to the next, of those that led above all before."""
+        self._steps: deque[tuple[float, int]] = deque(maxlen=2)
+        """Growth from one level to the next, of those that led above all before, and when it was
+        over."""
 
     def add(self, now_s: float, held_bytes: int) -> None:
         """Take in a reading of what the kernel cannot take back."""
@@ -204,6 +208,11 @@ class MemoryDemand:
             held_bytes = max(held_bytes, self._minutes.pop()[1])
         self._minutes.append((minute, held_bytes))
         self._settle(now_s, self._recent[-1][1])
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was read of this start."""
+        return not self._recent
 
     def grown(self, now_s: float, within_s: float = FAST_S) -> tuple[int, float]:
         """Bytes by which it has grown since its lowest reading within that time, and the seconds
@@ -231,10 +240,14 @@ class MemoryDemand:
             return None
         return max(held for _, held in self._recent)
 
-    @property
-    def step_bytes(self) -> int:
-        """The next step, where it has grown in two at least; 0: it has not."""
-        return min(self._steps) if len(self._steps) == 2 else 0
+    def step_bytes(self, now_s: float) -> int:
+        """The next step, where it has grown in two at least and may grow in another; 0: it has not,
+        or the next one has been due for long."""
+        if len(self._steps) < 2:
+            return 0
+        (first_s, first), (last_s, last) = self._steps
+        lasts_s = max(STEPS_LAST_RATIO * (last_s - first_s), LASTING_MIN * SLOT_S)
+        return min(first, last) if now_s - last_s <= lasts_s else 0
 
     def lasting_bytes(self, now_s: float) -> int | None:
         """The highest reading of the last `LASTING_MIN` minutes; None: it is not known for as
@@ -253,5 +266,5 @@ class MemoryDemand:
         if self._level is not None and held_bytes > self._highest:
             step = held_bytes - self._level
             if step > SETTLED_RATIO * held_bytes:
-                self._steps.append(step)
+                self._steps.append((now_s, step))
         self._level, self._highest = held_bytes, max(self._highest, held_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from dlsched.model.actions import Action, Outcome, Resize
+from dlsched.model.actions import Action, Memory, Outcome, Resize
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.machine.outcomes import GivenBack
 
@@ -40,7 +40,7 @@ class DryRun:
     def apply(self, action: Action, _now_s: float) -> Outcome:
         return Outcome(action, "withheld", DRY_RUN)
 
-    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+    def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         return tuple(self.apply(action, now_s) for action in actions)
 
     def release(self, _ceilings: Mapping[str, float | None]) -> tuple[GivenBack, ...]:

@@ -56,7 +56,8 @@ class MemoryOriginal:
     files: Mapping[str, str] = field(default_factory=dict)
     """What the kernel said, by file."""
     given: tuple[int, ...] = ()
-    """The limits that we may have set since, the last one last. Any other is the owner's."""
+    """The limits that we may have set, the last one last, as the engine says them. Any other is the
+    owner's."""
 
     @property
     def limits(self) -> EngineLimits:

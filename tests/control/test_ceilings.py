@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlsched.control.ceilings import CeilingBudget
-from dlsched.model.actions import Outcome, Remove, Resize, Start
+from dlsched.model.actions import Memory, Outcome, Remove, Resize, Start
 from dlsched.model.spec import Limits, Stop
 from tests.doubles import job_spec
 
@@ -64,6 +64,16 @@ def test_a_failed_shrink_withholds_the_growth_that_counted_on_it() -> None:
 def test_two_changes_of_one_job_go_one_after_the_other() -> None:
     first, second = change("a", 2.0, 1.5), change("a", 1.5, 1.0)
     assert reserving(a=2.0).next_batch([first, second]) == [first]
+
+
+def test_memory_limits_go_together_beside_full_ceilings() -> None:
+    now = reserving(a=2.0, b=2.0)
+    lower = Memory("a", "id-a", 4, 2, "")
+    raises = [Memory(name, f"id-{name}", 2, 4, "") for name in ("b", "c")]
+    growth = change("a", 2.0, 3.0)
+    assert now.next_batch([lower, *raises, growth]) == [lower]
+    assert now.next_batch([*raises, growth]) == raises
+    assert now.next_batch([raises[0], raises[0]]) == raises[:1]
 
 
 def test_what_is_no_change_goes_alone() -> None:

@@ -16,10 +16,11 @@ from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.ledger_options import LedgerOptions
 from dlsched.control.ledger.updated import State
 from dlsched.control.ports import Ports
-from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
+from dlsched.model.actions import Action, Memory, Outcome, Remove, Resize, Start
+from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import HookRun
 from dlsched.model.decision import Decision
-from dlsched.model.facts import Begun, ContainerState
+from dlsched.model.facts import Begun, ContainerState, MemoryFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Limits
 from dlsched.model.state import Delivered, Ended, JobState, Reached, Snapshot, Tiers
@@ -512,3 +513,46 @@ def test_changes_go_at_once_but_no_growth_before_the_shrinks_are_over(policy: ty
     assert [count for count in world.runtime.together if count > 1] == world.runtime.together
     assert len(world.runtime.together) == 2, "what gives, then what takes"
     assert {name: one.actual.cpu_cores for name, one in world.runtime.containers.items()} == after
+
+
+def leaking(world: World, name: str, minutes: int) -> dict[AlarmKey, str]:
+    """The alarms after a leak of 150 MiB a minute below 8 GiB."""
+    gib = 1 << 30
+    spec = replace(world.inbox.specs[name], memory_max_bytes=32 * gib)
+    world.inbox.specs[name] = replace(spec, container=replace(spec.container, memory_bytes=8 * gib))
+    world.runtime.node = replace(world.runtime.node, memory_bytes=64 * gib)
+    world.cycle(2)
+    for minute in range(minutes):
+        held, fact = gib + minute * 150 * (1 << 20), world.runtime.containers[name]
+        limit = fact.memory.own_bytes or 8 * gib
+        memory = MemoryFact(held, held, limit, own_bytes=limit)
+        world.runtime.containers[name] = replace(fact, memory=memory)
+        world.clock.advance(59.0)
+        report = world.cycle()
+    return {one.key: one.text for one in report.raised if one.source == name}
+
+
+def test_leak_of_a_job_with_a_bound_is_raised_and_no_alarm() -> None:
+    world = World(Scripted(Decision()), "a")
+    assert leaking(world, "a", 48) == {}
+    assert Memory in {type(one) for one in world.runtime.applied}
+
+
+def test_raise_that_fails_is_an_alarm_with_the_reason() -> None:
+    world = World(Scripted(Decision()), "a")
+    world.runtime.fails[Memory] = "memory limit not changed: read-only"
+    alarms = leaking(world, "a", 48)
+    assert alarms.keys() == {AlarmKey.MEMORY_NOT_RAISED}
+    assert (
+        "its limit of 8 GiB cannot be raised: memory limit not changed: read-only"
+        in (alarms[AlarmKey.MEMORY_NOT_RAISED])
+    )
+    world.runtime.fails.clear()
+    assert leaking(world, "a", 1).keys() == set()
+
+
+def test_leak_of_a_job_with_a_bound_has_its_alarm_where_nothing_is_changed() -> None:
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    world.runtime.held = "dry run"
+    assert AlarmKey.MEMORY_FILLS in leaking(world, "a", 48)

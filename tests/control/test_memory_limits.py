@@ -14,7 +14,7 @@ from dlsched.model.actions import Memory
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.decision import Answer, PolicyTraits
 from dlsched.model.facts import Operation, OperationKind
-from dlsched.model.spec import ContainerSpec, OwnerCeilings
+from dlsched.model.spec import ContainerSpec, JobSpec, OwnerCeilings
 from dlsched.model.state import Filling, JobState, JobView, MemoryUse, NodeView, Snapshot
 from tests.doubles import job_spec
 
@@ -56,6 +56,7 @@ class World:
         self.node, self.options, self.now_s = node, options, 0.0
         self.limits = MemoryLimits()
         self.made: list[Memory] = []
+        self.starts: tuple[JobSpec, ...] = ()
         self.answer = Answer("p", traits=PolicyTraits(observes_only=observes))
 
     def cycle(self, **held_gib: float) -> list[Memory]:
@@ -63,7 +64,7 @@ class World:
             self.jobs[name] = holding(self.jobs[name], one)
         self.now_s += 1.0
         views = tuple(self.jobs[name] for name in sorted(self.jobs))
-        state = State(Snapshot(1, self.now_s, self.node, views))
+        state = State(Snapshot(1, self.now_s, self.node, views), starts=self.starts)
         made = list(self.limits.decide(state, self.answer, self.options))
         for one in made:
             view = self.jobs[one.job]
@@ -148,7 +149,7 @@ def test_kill_that_ended_its_last_start_raises_the_limit_of_the_next() -> None:
     world.cycle()
     world.jobs["a"] = replace(world.jobs["a"], state=JobState.RESTARTING)
     world.cycle()
-    again = holding(world.jobs["a"], 0.1, oom_kills=1)
+    again = holding(world.jobs["a"], 0.1, oom_kills=1, peak_bytes=GIB // 8)
     world.jobs["a"] = replace(again, state=JobState.RUNNING, starts=2)
     (raised,) = world.cycle()
     assert raised.limit_bytes == 12 * GIB
@@ -271,6 +272,97 @@ def test_no_step_goes_below_what_was_held_in_the_last_minutes() -> None:
     world.play([one for _ in range(5) for one in [2.0] * 470 + [9.0] * 10])
     assert world.limit_gib() >= 9.0 * 1.25
     assert world.limit_gib() < 12.0
+
+
+@pytest.mark.parametrize("spare_gib", [40, 0.5], ids=["room", "scarce"])
+def test_load_that_grew_in_steps_and_stays_is_not_raised_and_lowered_by_turns(
+    spare_gib: float,
+) -> None:
+    node = replace(NODE, memory_spare_bytes=round(spare_gib * GIB))
+    world = World(job(limit_gib=4), node=NODE)
+    for level in (1.0, 2.0):
+        world.play([*[level] * 60, *ramp(level, level + 1.0, 8)])
+    world.node = node
+    world.play([3.0] * 2 * 3600)
+    assert len(world.made) <= 4
+    assert world.alarms == []
+
+
+def test_slow_trend_does_not_raise_and_lower_by_turns() -> None:
+    world = World(job(limit_gib=4))
+    filling = Filling(GIB, 4 * 3600.0, 4 * GIB, 3600.0, 0.0)
+    world.play([3.0] * 700)
+    for _ in range(2 * 3600):
+        limit = world.limit_gib()
+        trend = replace(filling, limit_bytes=round(limit * GIB)) if limit < 5 else None
+        world.jobs["a"] = holding(world.jobs["a"], 3.0, filling=trend)
+        world.cycle()
+    assert len(world.made) <= 10
+
+
+def test_raise_under_way_is_counted() -> None:
+    node = replace(NODE, memory_spare_bytes=7 * GIB)
+    world = World(job("a"), job("b"), node=node)
+    first = world.cycle(a=7.2, b=7.0) + world.cycle(a=7.4, b=7.0)
+    assert first[0].limit_bytes == 12 * GIB
+    slow = Operation(OperationKind.UPDATING, "updating")
+    use = replace(world.jobs["a"].memory, own_bytes=8 * GIB, before_bytes=None)
+    world.jobs["a"] = replace(world.jobs["a"], memory=use, operation=slow)
+    world.play([7.4, 7.6], "b")
+    assert 8 < world.limit_gib("b") <= 7 - (12 - 7.4) + 7.6
+
+
+def test_kill_during_an_operation_is_not_forgotten() -> None:
+    world = World(holding(job(), 1.0, oom_kills=0))
+    world.cycle()
+    slow = Operation(OperationKind.UPDATING, "updating")
+    world.jobs["a"] = replace(holding(world.jobs["a"], 1.0, oom_kills=1), operation=slow)
+    assert world.cycle() == []
+    world.jobs["a"] = replace(world.jobs["a"], operation=None)
+    assert len(world.cycle()) == 1
+
+
+def test_limit_of_its_owner_above_the_bound_is_neither_raised_nor_lowered() -> None:
+    world = World(job(limit_gib=40, max_gib=32, adopted=True))
+    world.jobs["a"] = holding(world.jobs["a"], 1.0, before_bytes=40 * GIB)
+    world.play([1.0] * 800 + ramp(1.0, 39.9, 60))
+    assert world.made == []
+    assert "its limit is 40 GiB, and `memory.max` 32 GiB" in world.alarms[0]
+
+
+def test_limit_below_its_minimum_is_raised_to_that_alone() -> None:
+    world = World(job(limit_gib=9, adopted=True))
+    world.jobs["a"] = holding(world.jobs["a"], 1.0, own_bytes=8 * GIB, limit_bytes=8 * GIB)
+    (raised,) = world.play([1.0] * 60)
+    assert raised.limit_bytes == 9 * GIB
+
+
+def test_container_that_must_not_be_changed_has_its_alarm() -> None:
+    refused = Operation(OperationKind.REFUSED, "limits not changed: it has a burst")
+    world = World(job(operation=refused))
+    assert world.play(ramp(7.0, 7.9, 30)) == []
+    assert "of 8 GiB; limits not changed: it has a burst" in world.alarms[0]
+
+
+def test_kill_below_the_limit_does_not_raise_it() -> None:
+    """As by a group within the container, one around it, or the host."""
+    world = World(holding(job(), 1.0, oom_kills=0, peak_bytes=2 * GIB))
+    world.cycle()
+    world.jobs["a"] = holding(world.jobs["a"], 1.0, oom_kills=1)
+    assert world.cycle() == []
+
+
+def test_owners_ceiling_counts_jobs_that_start_now() -> None:
+    def ceilings(owner: int | None) -> OwnerCeilings | None:
+        return OwnerCeilings(5, memory_bytes=12 * GIB) if owner == 1000 else None
+
+    spec = replace(job().spec, owner=1000)
+    world = World(job(spec=spec), options=GuardOptions(ceilings_of=ceilings))
+    world.play([7.2, 7.2])
+    starts = (replace(job("new", 3, None).spec, owner=1000),)
+    world.starts = starts
+    world.play([7.3, 7.6])
+    assert world.limit_gib() <= 9
 
 
 def test_job_whose_max_is_gone_gets_its_limit_back_and_a_hand_raised_one_stays() -> None:

@@ -95,8 +95,8 @@ class MemoryAlarms:
         before, self._kept = self._kept, {}
         for job in jobs:
             filling = job.memory.filling
-            if filling is None or not job.runs or job.spec.memory_max_bytes is not None:
-                continue  # `control.memory_limits` raises the last ones, or says why not
+            if filling is None or not job.runs:
+                continue
             kept = before.get(job.name)
             if kept is None or kept[0] is not filling:
                 kept = filling, _alarm(job, filling, jobs, observed)

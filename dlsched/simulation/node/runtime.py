@@ -147,7 +147,7 @@ class SimulatedRuntime:
         del self._containers[action.job]
         return Outcome(action, "done")
 
-    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+    def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         """Apply one after the other, without taking time."""
         return tuple(self.apply(action, now_s) for action in actions)
 

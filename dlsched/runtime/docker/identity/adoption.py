@@ -90,22 +90,31 @@ def adopted_job(
     came_with_cores: float | None,
     came_with_bytes: int | None,
     presets: Presets | None,
+    *,
+    changed: bool = False,
 ) -> JobSpec:
     """The job that these labels, its own or those of a command, make of a container, with where its
-    progress is read. `own`: all labels of the container. Raises NotAdoptable, ValueError."""
+    progress is read. `own`: all labels of the container. `changed`: dlsched manages it already.
+    Raises NotAdoptable, ValueError."""
     container = ContainerSpec(described.image, memory_bytes=came_with_bytes)
-    spec = spec_of(name, asked, container, came_with_cores)
+    spec = spec_of(name, asked, container, came_with_cores, changed=changed)
     sources = read_sources(asked, presets)
     check_target(sources, spec.target)
     return replace(spec, sources=sources, wire=None if forbids_wire(own) else spec.wire)
 
 
 def spec_of(
-    name: str, labels: Mapping[str, str], container: ContainerSpec, came_with_cores: float | None
+    name: str,
+    labels: Mapping[str, str],
+    container: ContainerSpec,
+    came_with_cores: float | None,
+    *,
+    changed: bool = False,
 ) -> JobSpec:
     """The job that these labels (without the image's) make of the container of that name.
 
-    `came_with_cores` is its original ceiling (None: none), kept where no label sets one. Raises
+    `came_with_cores` is its original ceiling (None: none), kept where no label sets one. `changed`:
+    its owner may have raised its memory limit above the labels since it was adopted. Raises
     NotAdoptable.
     """
     name = job_name(name)
@@ -122,7 +131,7 @@ def spec_of(
         bounds = replace(bounds, ceiling_cores=came_with_cores)
     spec = JobSpec(
         name=name,
-        container=_with_memory(container, keys.memory),
+        container=_with_memory(container, keys.memory, changed=changed),
         memory_max_bytes=keys.memory.max if keys.memory else None,
         bounds=bounds,
         weight=keys.weight,
@@ -135,7 +144,9 @@ def spec_of(
     return spec
 
 
-def _with_memory(container: ContainerSpec, keys: MemoryKeys | None) -> ContainerSpec:
+def _with_memory(
+    container: ContainerSpec, keys: MemoryKeys | None, *, changed: bool
+) -> ContainerSpec:
     """With the limit to which its memory goes back: its own one, unless a label has another."""
     own_bytes = container.memory_bytes
     if keys is None or (keys.min is None and keys.max is None):
@@ -148,12 +159,12 @@ def _with_memory(container: ContainerSpec, keys: MemoryKeys | None) -> Container
     if keys.max is None:
         raise NotAdoptable(f"label {PREFIX}memory.min: give {PREFIX}memory.max too")
     for key, size_bytes in (("min", keys.min), ("max", keys.max)):
-        if size_bytes is not None and size_bytes < own_bytes:
+        if size_bytes is not None and size_bytes < own_bytes and not changed:
             raise NotAdoptable(
                 f"label {PREFIX}memory.{key}: {render_bytes(size_bytes)} is below the container's "
                 f"own limit, {render_bytes(own_bytes)}"
             )
-    return replace(container, memory_bytes=keys.min or own_bytes)
+    return replace(container, memory_bytes=max(keys.min or 0, own_bytes))
 
 
 def job_name(container: str) -> str:

@@ -211,6 +211,7 @@ class Claims:
             self._instance.came_with(described),
             self._instance.came_with_bytes(described),
             self.presets,
+            changed=self._instance.originals.holds(described.container_id),
         )
         return replace(
             described,

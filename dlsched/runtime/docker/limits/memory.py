@@ -7,6 +7,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from dlsched.model.units import render_bytes
@@ -19,6 +20,8 @@ MARGIN_RATIO = 1.05
 """A limit is lowered to no less than this much of what a container holds: what is held grows
 between reading and writing. A judgement."""
 UNLIMITED_SWAP = -1
+GIVEN_KEPT = 8
+"""Limits asked for, and maybe not applied yet, that a record keeps: a call ends within seconds."""
 
 
 def kernel_bytes(limit_bytes: int) -> int:
@@ -59,6 +62,17 @@ def with_original(before: MemoryOriginal | None, found: ContainerLimits) -> Memo
     if before is not None and before.before(engine) == before.limits:
         return before
     return MemoryOriginal(engine.memory_bytes, engine.memory_swap_bytes, memory_files(found))
+
+
+def with_given(before: MemoryOriginal, found: ContainerLimits, limit_bytes: int) -> MemoryOriginal:
+    """The record before a change to that limit. The engine may go on with a call that timed out, so
+    the limits asked for earlier stay in it until the kernel has the last one of them."""
+    asked = before.given[-GIVEN_KEPT:]
+    if asked and found.limits.memory_bytes == kernel_bytes(asked[-1]):
+        asked = ()
+    earlier = dict.fromkeys((*asked, found.engine.memory_bytes))
+    earlier.pop(limit_bytes, None)
+    return replace(before, given=(*earlier, limit_bytes))
 
 
 def in_step(before: MemoryOriginal, limit_bytes: int) -> EngineLimits:

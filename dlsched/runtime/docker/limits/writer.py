@@ -17,6 +17,7 @@ from functools import partial
 
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
+from dlsched.model.units import render_bytes
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.cpu_units import (
     DEFAULT_SHARES,
@@ -60,6 +61,7 @@ from dlsched.runtime.docker.limits.memory import (
     memory_update,
     too_low,
     unchangeable,
+    with_given,
     with_original,
 )
 from dlsched.runtime.machine.inspected import Inspected
@@ -249,9 +251,14 @@ class LimitWriter:
             why = unchangeable(found, before) or too_low(found, limit_bytes, self._proc)
             if why is not None:
                 raise Untouchable(f"memory limit not changed: {why}")
-            original, memory = self._before(found, own), with_original(before, found)
-            given = (found.limits.memory_bytes or 0, limit_bytes)
-            self._keep(replace(original, memory=replace(memory, given=given)))
+            memory = with_original(before, found)
+            if limit_bytes < memory.memory_bytes:  # decided before the owner's `docker update`
+                raise Untouchable(
+                    "memory limit not changed: the container's owner has set "
+                    f"{render_bytes(memory.memory_bytes)}, more than {render_bytes(limit_bytes)}"
+                )
+            original = self._before(found, own)
+            self._keep(replace(original, memory=with_given(memory, found, limit_bytes)))
             self._change_memory(found, in_step(memory, limit_bytes))
 
     def update_allotment(self, own: Own, limits: Limits) -> None:

@@ -295,6 +295,18 @@ def test_bounds_of_memory_that_cannot_hold_are_one_line(labels: dict[str, str], 
     assert told.removeprefix("label dlsched.memory").removeprefix(".") == line
 
 
+@pytest.mark.parametrize("labels", [{"max": "512MiB"}, {"min": "512MiB", "max": "600MiB"}])
+def test_limit_that_its_owner_raised_above_the_bound_does_not_end_the_adoption(
+    labels: dict[str, str],
+) -> None:
+    theirs = {**ENABLED, **{f"dlsched.memory.{key}": value for key, value in labels.items()}}
+    container = ContainerSpec("model:1", memory_bytes=1 << 30)
+    spec = spec_of("web", theirs, container, None, changed=True)
+    assert spec.container.memory_bytes == 1 << 30
+    with pytest.raises(NotAdoptable):
+        spec_of("web", theirs, container, None)
+
+
 def test_without_a_memory_limit_there_is_none_to_raise() -> None:
     with pytest.raises(NotAdoptable, match=r"dlsched\.memory\.max: the container has no memory l"):
         spec_of("web", {**ENABLED, "dlsched.memory.max": "4GiB"}, ContainerSpec("model:1"), None)

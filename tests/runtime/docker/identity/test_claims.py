@@ -181,9 +181,12 @@ def test_a_pattern_that_cannot_read_the_target_is_refused(
 def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
     engine: Faulty, clock: VirtualClock
 ) -> None:
-    stranger(engine, "web", ENABLE, CpuQuota=20_000, CpuPeriod=100_000)
+    labels = {**ENABLE, "dlsched.memory.max": "512MiB"}  # its owner has set more since
+    stranger(engine, "web", labels, CpuQuota=20_000, CpuPeriod=100_000)
     originals = SimpleNamespace(
-        cores_before=lambda _, cores: 10 * cores, memory_before=lambda *_: 1 << 30
+        cores_before=lambda _, cores: 10 * cores,
+        memory_before=lambda *_: 1 << 30,
+        holds=lambda _: True,
     )
     instance = instance_of(engine, clock=clock, originals=originals)
     listings = Listings(instance, Patience(20.0, now_s=clock.now_s))

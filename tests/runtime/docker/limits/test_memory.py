@@ -130,6 +130,38 @@ def test_after_the_owners_limit_a_raise_begins_from_that(bench: Bench) -> None:
     assert has(bench) == (160 * MIB, 160 * MIB)
 
 
+@pytest.mark.parametrize("last", [128 * MIB, 128 * MIB + 5], ids=["pages", "not whole pages"])
+def test_failed_updates_lose_no_original(bench: Bench, last: int) -> None:
+    bench.hands.set_memory(CONTAINER, last)
+    for mib in (112, 120, 136):
+        bench.host.raises = [EngineRefused(500, "busy")]
+        with pytest.raises(EngineRefused):
+            raised(bench, mib)
+    bench.reopen()
+    assert bench.record.memory is not None
+    assert bench.record.memory.limits.memory_bytes == 64 * MIB
+    assert bench.give_back() is None
+    assert has(bench) == (64 * MIB, 80 * MIB)
+
+
+def test_update_that_arrives_late_is_not_the_owners(bench: Bench) -> None:
+    for mib in (96, 112, 128):  # each timed out, and the first is done after all
+        bench.host.raises = [EngineRefused(500, "timeout")]
+        with pytest.raises(EngineRefused):
+            raised(bench, mib)
+    bench.host.update(CONTAINER, {"Memory": 96 * MIB, "MemorySwap": 112 * MIB})
+    assert bench.give_back() is None
+    assert has(bench) == (64 * MIB, 80 * MIB)
+
+
+def test_limit_that_the_owner_has_just_raised_is_not_lowered(bench: Bench) -> None:
+    raised(bench, 96)
+    bench.host.update(CONTAINER, {"Memory": 256 * MIB, "MemorySwap": 256 * MIB})
+    with pytest.raises(Untouchable, match="owner has set"):
+        raised(bench, 128)
+    assert has(bench) == (256 * MIB, 256 * MIB)
+
+
 def test_own_container_goes_back_to_its_limit_at_the_start(bench: Bench) -> None:
     raised(bench, 128, own=OWN)
     bench.set(0.25, 512, own=OWN)
