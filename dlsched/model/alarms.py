@@ -68,8 +68,8 @@ class AlarmKey(StrEnum):
     CONTAINER_LEFT_ALONE = (
         "container-left-alone",
         (
-            "A container that asks to be adopted, or has a job's labels, cannot be managed. It is not "
-            "touched."
+            "A container that asks to be adopted, or has a job's labels, cannot be managed. It is "
+            "not touched."
         ),
         "Do what the alarm's text says; a container gets other labels when it is created again.",
     )
