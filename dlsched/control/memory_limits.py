@@ -395,7 +395,7 @@ class _Rooms:
         room = max(self._spare_bytes - promised - own, 0)
         lacks = (
             f"the host has {render_bytes(max(self._spare_bytes, 0))} to spare beside its reserve, "
-            f"{render_bytes(promised)} of it promised to other jobs by their limits, so its limit "
+            f"{render_bytes(promised)} of it promised to other jobs by their limits, so the limit "
             f"of {render_bytes(use.own_bytes or 0)} can be raised by {render_bytes(room)}"
         )
         left = self._left_bytes(job)

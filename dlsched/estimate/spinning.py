@@ -13,7 +13,7 @@ from collections import deque
 
 from dlsched.model.facts import ThreadsFact
 from dlsched.model.state import Spinning
-from dlsched.model.units import same_cores
+from dlsched.model.units import counted, same_cores
 from dlsched.report.fitting import threads_for
 
 SPUN_RATIO = 0.15
@@ -115,11 +115,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("llama", "Start it with --threads {n}."),
 )
 """What ends the spinning, by a part of the library's name."""
-_OTHER = "Start it with {n} of them; with OpenMP by OMP_NUM_THREADS={n}."
+_OTHER = "Start it with {threads}; with OpenMP by OMP_NUM_THREADS={n}."
 
 
 def remedy(library: str, threads: int) -> str:
     """The one line that mends it."""
     known = library.lower()
     line = next((line for name, line in _REMEDIES if name in known), _OTHER)
-    return line.format(n=threads)
+    return line.format(n=threads, threads=counted(threads, "thread"))

@@ -67,8 +67,11 @@ class AlarmKey(StrEnum):
     )
     CONTAINER_LEFT_ALONE = (
         "container-left-alone",
-        "A container has wrong labels of dlsched. The container is not touched.",
-        "Correct the labels and create the container again; the text says what is wrong.",
+        (
+            "A container that asks to be adopted, or has a job's labels, cannot be managed. It is "
+            "not touched."
+        ),
+        "Do what the alarm's text says; a container gets other labels when it is created again.",
     )
     CONTAINER_DOUBLE = (
         "container-double",
@@ -134,7 +137,7 @@ class AlarmKey(StrEnum):
     BOTTLENECK = (
         "bottleneck",
         "A service misses its latency target for a cause that more CPU does not solve.",
-        "Follow the text, which names the cause, what was measured, and what to do.",
+        "Do what the alarm's text says. It names the cause and what was measured, too.",
     )
     MEMORY_FILLS = (
         "memory-fills",
@@ -164,7 +167,10 @@ class AlarmKey(StrEnum):
             "A container has more threads than CPU, and those that wait for each other spin: they "
             "use up the CPU that the others need."
         ),
-        "Start it with fewer threads, by the line in the text. dlsched sets no ceiling on it.",
+        (
+            "Start it with fewer threads, by the line in the text. The policy `adaptive` sets no "
+            "CPU limit on it."
+        ),
     )
     DIVERGED = (
         "diverged",
@@ -197,7 +203,7 @@ class AlarmKey(StrEnum):
     )
     RECORD_NOT_WRITTEN = (
         "record-not-written",
-        "A record in `state_dir` cannot be written. It is lost if the daemon ends before that.",
+        "A record in `state_dir` cannot be written. If the daemon ends meanwhile, it is lost.",
         "Free space in `state_dir`, and check its permissions; dlsched tries in every cycle.",
     )
     RECORD_BROKEN = (

@@ -294,11 +294,6 @@ class ThreadsFact:
     spins_in: str = ""
     """File name of the library or program with most of these loops. A container chooses it."""
 
-    @property
-    def wanted_cores(self) -> float:
-        """Mean number of threads that computed or could have."""
-        return self.used_cores + self.waited_cores
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerFact:

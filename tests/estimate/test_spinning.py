@@ -84,7 +84,7 @@ def test_the_text_says_what_was_measured_and_the_line_that_mends_it() -> None:
     )
     text = spinning_text(Spinning(2, 0.93, limited=False, spun_ratio=0.5, library=""))
     assert text.startswith("2 threads spin in 0.93 cores, which neighbours leave it: ")
-    assert text.endswith("Start it with 1 of them; with OpenMP by OMP_NUM_THREADS=1.")
+    assert text.endswith("Start it with 1 thread; with OpenMP by OMP_NUM_THREADS=1.")
 
 
 @pytest.mark.parametrize(("library", "line"), [

@@ -273,8 +273,8 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_threads_spin",
         Kind.GAUGE,
         _JOB,
-        "Whether the job's threads spin to its harm, since they have less CPU than they are: 1 or 0"
-        "; absent: not sampled lately, as where the job does not lack CPU.",
+        "Whether the job's threads spin to its harm, as there are more of them than CPU: 1 or 0; "
+        "absent: not sampled lately, as where the job does not lack CPU.",
         by_job(lambda job: None if job.threads.busy is None else job.threads.spinning is not None),
     ),
     Metric(

@@ -200,7 +200,7 @@ class AdaptivePolicy:
         )
 
 
-_NO_CEILING = "the job's threads would spin under a CPU limit, so it gets a weight alone"
+_NO_CEILING = "but no CPU limit is set, as the job's threads would spin under one"
 
 
 def _slowed(snapshot: Snapshot, limits: Mapping[str, float | None]) -> list[str]:

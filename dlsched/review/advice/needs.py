@@ -1,7 +1,7 @@
 """What a recorded container needs for its target: a service's least ceiling, a training's for its
 deadline, and whether it gets there.
 
-The law of services is that of `trace.fitting`: a request waits `overhead_s`, then computes on at
+The law of services is that of `trace.fits`: a request waits `overhead_s`, then computes on at
 most `threads` cores; an open loop's requests queue. A service that no ceiling ever held does not
 show how many threads it has: then the cautious answer is taken, that of a service that can use the
 whole node.

@@ -32,8 +32,8 @@ class Change:
     expected_s: float | None = None
     """Latency that the policy expected of a `resize`; None: none, or a guard changed it."""
     changed: str = ""
-    """What a `start` set or a `resize` changed, and nothing else, such as `limit 2.000 -> 1.500
-    cores, CPU weight 1024 -> 205` or `idle class on`, or a `memory`; empty: nothing known."""
+    """What a `start` set, or a `resize` or `memory` changed, and nothing else, such as `limit 2.000
+    -> 1.500 cores, CPU weight 1024 -> 205` or `idle class on`; empty: nothing that is known."""
 
 
 @dataclass(frozen=True, slots=True)

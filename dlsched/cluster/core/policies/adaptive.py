@@ -213,10 +213,10 @@ class AdaptivePolicy:
         if problem := likely.lacks(least_s, rule.bold):
             return problem
         left = forecasts.occupancy.left[job.name]
-        for amount, core_s in (("the least", left.low_core_s), ("the most", left.high_core_s)):
+        for amount, core_s in (("little", left.low_core_s), ("much", left.high_core_s)):
             found = effect(forecasts, job, likely.source, likely.target, core_s, rule.end_weight)
             if problem := found.lacks(least_s, rule.bold):
-                return f"{problem}, if {amount} of the job's work is left"
+                return f"{problem}, if as {amount} of its work is left as the forecast allows"
         return None
 
 

@@ -92,7 +92,7 @@ def test_a_move_has_to_gain_whatever_is_left_of_the_job() -> None:
     unsure = [replace(one, left=Left(1.0, 800.0, 1600.0)) for one in known]
     found = decide(snapshot(PAIR, unsure))
     assert found.moves == ()
-    assert "if the least of the job's work is left" in found.why["j0"]
+    assert "if as little of its work is left as the forecast allows" in found.why["j0"]
     unknown = [replace(one, left=None) for one in known]
     assert decide(snapshot(PAIR, unknown)).moves == ()
 
@@ -210,7 +210,7 @@ def test_a_move_has_to_gain_if_much_is_left_too() -> None:
     perhaps = replace(short, left=Left(100.0, 100.0, 10_000.0))
     found = decide(snapshot(nodes, [*others, perhaps]))
     assert Move("x", "B") not in found.moves
-    assert found.why["x"].endswith("if the most of the job's work is left")
+    assert found.why["x"].endswith("if as much of its work is left as the forecast allows")
 
 
 def test_a_move_is_not_undone_where_there_is_no_room_any_more() -> None:
