@@ -190,7 +190,7 @@ class ShadowDecider:
         failure = answer.failure
         problem = None if failure is None else failure.text
         if failure is not None and failure.final:
-            problem = f"the shadow policy is no longer used: {failure.text}"
+            problem = f"{failure.text}; it is not asked any more"
         return (
             Shadow(
                 policy=answer.policy,

@@ -413,7 +413,7 @@ def test_a_failing_shadow_is_an_alarm_and_asked_no_more_until_it_is_set_anew():
     assert world.cycle().alarms == ("shadow: policy shade failed: ValueError: boom",)
     for _ in range(4):
         report = world.cycle()
-    told = "the shadow policy is no longer used: policy shade failed: ValueError: boom"
+    told = "policy shade failed: ValueError: boom; it is not asked any more"
     assert (report.alarms, report.shadow.trouble) == ((f"shadow: {told}",), told)
     assert len(shadow.seen) == FAILURES_UNTIL_PLAIN
     assert world.runtime.containers["a"].actual == Limits(0.5)

@@ -118,9 +118,8 @@ def test_a_policy_that_fails_is_said_and_counted(
     result = program("replay", str(journal), "-p", "broken_policy:Broken")
     assert result.exit_code == 0
     assert result.stderr == (
-        "the policy failed 3 times; the last failure: no longer used: policy "
-        "broken_policy:Broken failed:"
-        " ValueError: boom \n"
+        "the policy failed 3 times; the last failure: policy "
+        "broken_policy:Broken failed: ValueError: boom ; it is not asked any more\n"
     )
     assert "asked 3 times, failed 3" in result.stdout
     assert "\x1b" not in result.stdout
