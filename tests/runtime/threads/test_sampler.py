@@ -15,6 +15,7 @@ from dlsched.runtime.threads.sampler import (
     COMPARED_S,
     CONTAINERS_MAX,
     EVERY_S,
+    HANGS_MAX,
     LOST_S,
     ROUND_S,
     SELDOM_S,
@@ -32,6 +33,8 @@ class Node:
         self.uses, self.busy_cores, self.now_s, self.start = uses, busy_cores, 0.0, 1
         self.answer: ThreadsFact | Exception | None = SPINS
         """None: a sample hangs."""
+        self.hostile: set[str] = set()
+        """Their samples hang."""
         self.sampled: list[tuple[float, list[str]]] = []
         self.sampler = ThreadSampler(self.begin, self.read)
 
@@ -42,7 +45,7 @@ class Node:
         except OSError as error:
             future.set_exception(error)
         else:
-            if self.answer is not None:
+            if self.answer is not None and not self.hostile & result.keys():
                 future.set_result(result)
         return future
 
@@ -59,7 +62,7 @@ class Node:
             self.now_s += 1.0
             groups = [
                 Group(
-                    name, self.start, Path(), False, self.now_s * used,
+                    name, (name, self.start), Path(), False, self.now_s * used,
                     round(10 * self.now_s), round(10 * self.now_s * throttled),
                 )
                 for name, (used, throttled) in self.uses.items()
@@ -120,6 +123,30 @@ def test_a_start_whose_sample_hangs_is_sampled_no_more() -> None:
     assert node.pass_s(int(2 * LOST_S)) == []
     node.start = 2
     assert node.pass_s(20)
+
+
+def test_who_was_sampled_with_one_that_hangs_is_sampled_again() -> None:
+    node = Node(dict.fromkeys("abc", (0.9, 0.5)))
+    node.hostile = {"b"}
+    found = node.pass_s(int(5 * LOST_S))
+    assert {*found} == {"a", "c"}
+    assert [who for _, who in node.sampled if "b" in who] == [["a", "b", "c"], ["b"]]
+    assert not node.sampler._alone
+
+
+def test_samples_that_hang_are_few() -> None:
+    """Each has a thread and open files, and a container may start again and again."""
+    node = Node({"a": (0.9, 0.5)})
+    node.hostile = {"a"}
+    for start in range(3 * HANGS_MAX):
+        node.start = start
+        node.pass_s(int(LOST_S) + 20)
+    assert len(node.sampled) == HANGS_MAX
+    for hung in node.sampler._hung:
+        hung.set_result({})
+    node.hostile = set()
+    node.start += 1
+    assert node.pass_s(20) and not node.sampler._hang
 
 
 def test_a_sample_that_fails_is_tried_again() -> None:
