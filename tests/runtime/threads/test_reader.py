@@ -129,6 +129,19 @@ def test_a_number_that_another_container_has_by_now_is_not_followed(
     assert all(one.closed for one in host.placed.values())
 
 
+def test_of_many_places_some_stand_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container chooses how long it takes to judge one; threads keep their parts."""
+    host = Host(tmp_path, {11: (0.3, 0.7), 12: (0.3, 0.7)})
+    host.placed = {11: Places([1] * 1500), 12: Places([2] * 500)}
+    judged: list[int] = []
+    monkeypatch.setattr(
+        "dlsched.runtime.threads.reader.spun",
+        lambda _, places, __: (judged.extend(places) or judged.count(1), "x"),
+    )
+    assert host.read().spun_ratio == 0.75
+    assert len(judged) == 500
+
+
 def test_nothing_stays_open_while_memory_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
