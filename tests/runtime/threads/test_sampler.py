@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.estimate.spinning import FORGOTTEN_S
 from dlsched.model.facts import ThreadsFact
 from dlsched.runtime.threads.reader import Group, Samples
 from dlsched.runtime.threads.sampler import (
@@ -33,6 +34,8 @@ class Node:
         self.uses, self.busy_cores, self.now_s, self.start = uses, busy_cores, 0.0, 1
         self.answer: ThreadsFact | Exception | None = SPINS
         """None: a sample hangs."""
+        self.clean: set[str] = set()
+        """Their threads do not spin."""
         self.hostile: set[str] = set()
         """Their samples hang."""
         self.sampled: list[tuple[float, list[str]]] = []
@@ -53,7 +56,9 @@ class Node:
         self.sampled.append((self.now_s, [one.container for one in groups]))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return {one.container: self.answer or CLEAN for one in groups}
+        spins = self.answer or CLEAN
+        names = [one.container for one in groups]
+        return {one: CLEAN if one in self.clean else spins for one in names}
 
     def pass_s(self, seconds: int) -> list[str]:
         """The containers of which a sample was taken up."""
@@ -104,6 +109,16 @@ def test_of_many_a_few_are_sampled_at_a_time_and_all_of_them_in_turns() -> None:
     times = [at_s for at_s, _ in node.sampled]
     assert min(after - before for before, after in pairwise(times)) >= ROUND_S
     assert max(len(some) for _, some in node.sampled) == CONTAINERS_MAX
+
+
+def test_of_many_what_spun_is_sampled_again_before_that_is_forgotten() -> None:
+    node = Node(dict.fromkeys([f"c{index}" for index in range(60)], (0.9, 0.5)))
+    node.clean = set(node.uses) - {f"c{index}" for index in range(15)}
+    node.pass_s(400)
+    for name in ("c0", "c14"):
+        times = [at_s for at_s, who in node.sampled if name in who]
+        assert max(after - before for before, after in pairwise(times)) < FORGOTTEN_S
+    assert {one for _, who in node.sampled for one in who} == set(node.uses)
 
 
 def test_another_start_is_compared_with_itself_alone() -> None:
