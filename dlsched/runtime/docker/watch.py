@@ -71,14 +71,14 @@ class Waits:
         """The last sample of this start that was taken up."""
 
     @property
-    def under_way(self) -> bool:
+    def pending(self) -> bool:
         return self._pending is not None and not self._pending[1].done()
 
     def begin(
         self, described: Inspected, now_s: float, every_s: float
     ) -> Future[WaitFact | None] | None:
         """Begin a sample so often; None: not now."""
-        if self.under_way:
+        if self.pending:
             return None
         self.take()
         outside = self._outside
@@ -99,7 +99,7 @@ class Waits:
 
     def take(self) -> None:
         """Take up a sample that has ended."""
-        if self._pending is None or self.under_way:
+        if self._pending is None or self.pending:
             return
         (reader, future), self._pending = self._pending, None
         if (error := future.exception()) is not None:
@@ -629,7 +629,7 @@ class Watches:
     def examine(self, jobs: Collection[str], now_s: float) -> None:
         """Sample what the threads of these jobs wait for, and of no others."""
         every_s = max(SAMPLE_S, SAMPLE_EACH_S * len(jobs)) - _EARLY_S
-        left = EXAMINED_MAX - sum(watch.waits.under_way for watch in self._watches.values())
+        left = EXAMINED_MAX - sum(watch.waits.pending for watch in self._watches.values())
         missed = (one for one in self._watches.values() if one.described.job in jobs)
         begun = (future for one in missed if (future := one.examine(now_s, every_s)) is not None)
         futures.wait(list(islice(begun, max(left, 0))), EXAMINE_WAIT_S)
