@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.facts import ThreadsFact
 from dlsched.model.state import Spinning
 from dlsched.model.units import counted, same_cores
@@ -23,6 +24,9 @@ and PyTorch 0.5 to 0.96; numpy and OpenMP with a passive wait 0 to 0.1, gcc and 
 are in benchmarks/results/spinning.json."""
 WAITED_RATIO = 0.25
 """Least number of threads that wait for CPU, of those that compute."""
+AT_LIMIT_RATIO = 0.75
+"""With less of its limit in use, its neighbours are why the threads wait. A judgement: threads that
+spin use all that they may. Once they were found at the limit, `MOSTLY` suffices."""
 BUSY_LEAST = 2
 SAMPLES = 3
 SPIN_IN = 2
@@ -64,7 +68,8 @@ class SpinJudge:
             self._samples.append(sample)
             found = [one for one in self._samples if spins(one)]
             if len(found) >= SPIN_IN or (found and self.spinning is not None):
-                now = _spinning(found, limit_cores, cores)
+                was_limited = self.spinning is not None and self.spinning.limited
+                now = _spinning(found, limit_cores, cores, was_limited=was_limited)
                 if self.spinning is None or _differ(now, self.spinning):
                     self.spinning = now
             elif not found:
@@ -78,9 +83,12 @@ def _differ(now: Spinning, before: Spinning) -> bool:
     return not (same and same_cores(*limits))
 
 
-def _spinning(found: list[ThreadsFact], limit_cores: float | None, cores: float) -> Spinning:
+def _spinning(
+    found: list[ThreadsFact], limit_cores: float | None, cores: float, *, was_limited: bool
+) -> Spinning:
     used = sum(one.used_cores for one in found) / len(found)
-    limited = limit_cores is not None and limit_cores < cores
+    least = MOSTLY if was_limited else AT_LIMIT_RATIO
+    limited = limit_cores is not None and limit_cores < cores and used >= least * limit_cores
     return Spinning(
         threads=round(sum(one.busy for one in found) / len(found)),
         cores=limit_cores if limited and limit_cores is not None else used,

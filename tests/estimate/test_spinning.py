@@ -70,6 +70,19 @@ def test_figures_that_vary_are_no_news() -> None:
     assert judge.spinning != before, "another limit needs another number"
 
 
+def test_far_below_its_limit_it_has_what_its_neighbours_leave() -> None:
+    """On a full host, a limit that it cannot reach is not why its threads wait."""
+    crowded = replace(GOMP, used_cores=0.4, waited_cores=7.6)
+    spinning = judged(crowded, crowded, limit=1.5).spinning
+    assert spinning is not None
+    assert (spinning.limited, spinning.cores) == (False, 0.4)
+    near = replace(GOMP, used_cores=0.9)
+    assert judged(near, near, limit=1.5).spinning.limited is False  # type: ignore[union-attr]
+    at_it = replace(GOMP, used_cores=1.4)
+    judge = judged(at_it, at_it, near, near, near, limit=1.5)
+    assert judge.spinning is not None and judge.spinning.limited
+
+
 def test_without_a_limit_it_has_what_its_neighbours_leave() -> None:
     spinning = judged(GOMP, GOMP, limit=None).spinning
     assert spinning == Spinning(8, 1.0, limited=False, spun_ratio=0.7, library="libgomp.so.1")

@@ -178,7 +178,7 @@ class AdaptivePolicy:
             hold, back = _held_back(snapshot, parts, before.hold)
         limits |= {name: min(cores, limits[name] or cores) for name, cores in back.ceilings.items()}
         why = {**services.why, **trainings.why, **rest.why, **_why_even(parts), **back.why}
-        for name in _slowed(snapshot, limits):
+        for name in _slowed(snapshot, limits) - back.ceilings.keys():
             limits[name] = None
             why[name] = f"{why[name]}; {_NO_CEILING}"
         return Decision(
@@ -203,15 +203,15 @@ class AdaptivePolicy:
 _NO_CEILING = "but no CPU limit is set, as the job's threads would spin under one"
 
 
-def _slowed(snapshot: Snapshot, limits: Mapping[str, float | None]) -> list[str]:
+def _slowed(snapshot: Snapshot, limits: Mapping[str, float | None]) -> set[str]:
     """Jobs that a ceiling would slow by far more than it takes from them: their threads spin. They
     did in this start, perhaps under a ceiling that has gone since. Where there are no weights, a
-    ceiling is all there is."""
+    ceiling is all there is; so is one by which a training is held back, and it stays."""
     if not snapshot.node.weighs:
-        return []
-    return [
+        return set()
+    return {
         job.name for job in snapshot.running if job.threads.spun and limits[job.name] is not None
-    ]
+    }
 
 
 def _why_even(parts: Divided) -> dict[str, str]:

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from dlsched.model.bottleneck import WaitFact
-from dlsched.runtime.cgroup.read import PROC, decoded, group_folders, start_of, table
+from dlsched.runtime.cgroup.read import PROC, belongs, decoded, group_folders, start_of, table
 
 SAMPLE_S = 2.0
 """A container is sampled so often at most."""
@@ -21,7 +22,8 @@ SAMPLE_EACH_S = 0.3
 """With many containers, one is sampled so often: three a second of ten threads are 0.1 % of a core.
 """
 THREADS_MAX = 32
-"""Threads that are read in a sample; of more, every second one, or third, and so on."""
+"""Threads that are read in a sample, about; of more, the same half in each, or quarter, and so on:
+others that end or begin change nothing."""
 _LIST_BYTES = 64 << 10
 _READ_BYTES = 8192
 _IDLE_SAMPLES = 8
@@ -63,8 +65,9 @@ class WaitReader:
     def __init__(self, pid: int, proc: Path = PROC, *, container: str = "") -> None:
         self._proc = proc
         folders: Mapping[str, Path] = {}
-        with suppress(OSError, ValueError):
-            folders = group_folders(pid, proc, container=container)
+        if belongs(pid, container, proc):  # the number may be another container's process by now
+            with suppress(OSError, ValueError):
+                folders = group_folders(pid, proc, container=container)
         self._v2 = "cpu" not in folders
         group = folders.get("" if self._v2 else "cpu")
         self._tasks = None if group is None else group / ("cgroup.threads" if self._v2 else "tasks")
@@ -72,6 +75,8 @@ class WaitReader:
         self._calls = _CALLS.get(os.uname().machine, {})
         self._tick_s = 1.0 / os.sysconf("SC_CLK_TCK")
         self._threads: dict[bytes, _Thread] = {}
+        self._listed: frozenset[bytes] | None = None
+        """All threads at the last sample; None: not all are known."""
         self._samples = 0
         self._queued_s = self._kernel_s = 0.0
         self.last: WaitFact | None = None
@@ -83,17 +88,19 @@ class WaitReader:
         listed = (start_of(self._tasks, _LIST_BYTES) if self._tasks else None) or b""
         # The last number may be truncated.
         every = listed[: listed.rfind(b"\n") + 1].split()
-        step = -(-len(every) // THREADS_MAX) or 1
+        chosen = _part(every)
         kinds: Counter[str] = Counter()
         locks: Counter[tuple[str, bytes]] = Counter()
         now: dict[bytes, _Thread] = {}
-        for thread in every[::step]:
+        for thread in chosen:
             if thread.isdigit():
                 self._read(thread, now, kinds, locks)
+        step = len(every) / max(len(chosen), 1)
+        elapsed_s = 0.0 if self.last is None else now_s - self.last.at_s
         busiest_ns = 0
         for thread, read in now.items():
             before = self._threads.get(thread)
-            if before is None and self.last is None:
+            if before is None and not self._is_new(thread):
                 continue  # what it did before is of another time
             before = before or _Thread()
             queued_ns = max(read.queued_ns - before.queued_ns, 0)
@@ -101,8 +108,8 @@ class WaitReader:
             self._queued_s += step * queued_ns / 1e9
             ticks = max(read.kernel_ticks - before.kernel_ticks, 0)
             self._kernel_s += step * ticks * self._tick_s
-        elapsed_s = 0.0 if self.last is None else now_s - self.last.at_s
         self._threads = now
+        self._listed = frozenset(every) if len(listed) < _LIST_BYTES else None
         self.last = WaitFact(
             at_s=now_s,
             threads=step * len(now),
@@ -134,8 +141,8 @@ class WaitReader:
             return
         ticks, ran_ns, queued_ns, runs = map(int, numbers)
         before = self._threads.get(thread)
-        if before is None:  # of those found first it is not known yet whether they run
-            active = -_IDLE_SAMPLES if self.last is None else self._samples
+        if before is None:  # of those that were there it is not known yet whether they run
+            active = self._samples if self._is_new(thread) else -_IDLE_SAMPLES
         else:
             active = self._samples if before.runs != runs else before.active
         now[thread] = _Thread(ran_ns, queued_ns, runs, ticks, active)
@@ -151,11 +158,24 @@ class WaitReader:
             elif kind == "flock" or (kind == "fcntl" and call[2] == _SET_LOCK_AND_WAIT):
                 locks[kind, b""] += 1  # the lock is the file's, which each thread may have opened
 
+    def _is_new(self, thread: bytes) -> bool:
+        """Whether a thread began since the last sample."""
+        return self._listed is not None and thread not in self._listed
+
     def _kind(self, call: list[bytes]) -> str | None:
         if len(call) < 4 or not call[0].isdigit():
             return None
         number = int(call[0])
         return next((name for name, numbers in self._calls.items() if number in numbers), None)
+
+
+def _part(threads: Sequence[bytes]) -> Sequence[bytes]:
+    """Some `THREADS_MAX` of them. Which ones, depends on their numbers alone, so that it is the
+    same ones in the next sample. (A checksum, since numbers may be all even.)"""
+    parts = 1
+    while parts * THREADS_MAX < len(threads):
+        parts *= 2
+    return [one for one in threads if crc32(one) % parts == 0][: 2 * THREADS_MAX]
 
 
 def _start(path: str) -> bytes:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from dlsched.config.metrics.pattern import pattern_of
+from dlsched.model.bottleneck import WaitFact
 from dlsched.model.errors import DlschedError
 from dlsched.model.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.runtime.cgroup.read import PROC, belongs
+from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.machine.inspected import Inspected
@@ -30,6 +33,7 @@ from dlsched.runtime.progress.sidecar import SidecarReader
 from dlsched.runtime.progress.sources import Source
 from dlsched.runtime.wire.tap import Tap
 
+Begin = Callable[[Callable[[], WaitFact | None], str], Future[WaitFact | None]]
 Follow = Callable[[str, float | None], LogStream]
 """Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
 
@@ -57,6 +61,9 @@ class Outside:
     DlschedError, and blocks."""
     tap: Tap | None = None
     """What measures response times at sockets; None: nothing does."""
+    begin: Begin = begin
+    """Runs what may hang in a thread of that name."""
+    now_s: Callable[[], float] = time.monotonic
 
 
 def open_sources(

@@ -6,11 +6,17 @@ It must not call the engine: all of this goes on while the engine hangs or is go
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import replace
+from itertools import islice
 
+from dlsched.model.bottleneck import WaitFact
+from dlsched.model.errors import unexpected
 from dlsched.model.facts import (
     ContainerFact,
     LogFact,
@@ -35,11 +41,75 @@ from dlsched.runtime.threads.reader import Group
 from dlsched.runtime.wire.callers import Caller
 from dlsched.runtime.wire.reader import OWN_SILENT_S, WireReader
 
+_log = logging.getLogger(__name__)
+
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
 limits."""
+EXAMINE_WAIT_S = 0.05
+"""The loop waits so long for samples of what threads wait for, most of which take a millisecond.
+The others are taken up in a later cycle."""
+LATE_S = 1.0
+"""A sample that took longer is left out: its counts are not of one time."""
+EXAMINED_MAX = 32
+"""Samples under way at a time. Each has a thread, and may hang."""
 UNTARGETED = LatencyTarget(math.inf)
 """By which the answers of a container without a target are measured."""
+
+
+class Waits:
+    """What the threads of one container wait for, sampled off the loop's thread: the kernel's files
+    hang while a process that begins another program waits for a dead file system."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._reader: WaitReader | None = None
+        """None: it has met its target in this start."""
+        self._pending: tuple[WaitReader, Future[WaitFact | None]] | None = None
+        """The sample under way, perhaps of an earlier start."""
+        self.last: WaitFact | None = None
+        """The last sample of this start that was taken up."""
+
+    @property
+    def pending(self) -> bool:
+        return self._pending is not None and not self._pending[1].done()
+
+    def begin(
+        self, described: Inspected, now_s: float, every_s: float
+    ) -> Future[WaitFact | None] | None:
+        """Begin a sample so often; None: not now."""
+        if self.pending:
+            return None
+        self.take()
+        outside = self._outside
+        if self._reader is None:
+            self._reader = WaitReader(described.pid, outside.proc, container=described.container_id)
+        reader, last = self._reader, self._reader.last
+        if last is not None and now_s - last.at_s < every_s:
+            return None
+        asked_s = outside.now_s()
+
+        def sample() -> WaitFact | None:
+            found = reader.sample(now_s)
+            return None if outside.now_s() - asked_s > LATE_S else found
+
+        future = outside.begin(sample, "waits")
+        self._pending = reader, future
+        return future
+
+    def take(self) -> None:
+        """Take up a sample that has ended."""
+        if self._pending is None or self.pending:
+            return
+        (reader, future), self._pending = self._pending, None
+        if (error := future.exception()) is not None:
+            _log.debug("what threads wait for cannot be sampled: %s", unexpected(error))
+        elif reader is self._reader and (found := future.result()) is not None:
+            self.last = found
+
+    def forget(self) -> None:
+        """That start is over."""
+        self._reader = self.last = None
 
 
 class Watch:
@@ -65,8 +135,7 @@ class Watch:
         """The last sample of its threads in this start."""
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
-        self._waits: WaitReader | None = None
-        """None: it has met its target in this start."""
+        self.waits = Waits(outside)
         self._sources: tuple[Source, ...] = ()
         self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
         """Sources that its job's file names, and its target."""
@@ -142,18 +211,9 @@ class Watch:
         if self.reader is not None:
             self._sources += self._opened(*asked, from_end=from_end)
 
-    def examine(self, now_s: float, every_s: float | None) -> None:
-        """Sample what its threads wait for so often; None: not now."""
-        if every_s is None or self.reader is None:
-            return
-        if self._waits is None:
-            described = self.described
-            self._waits = WaitReader(
-                described.pid, self._outside.proc, container=described.container_id
-            )
-        last = self._waits.last
-        if last is None or now_s - last.at_s >= every_s:
-            self._waits.sample(now_s)
+    def examine(self, now_s: float, every_s: float) -> Future[WaitFact | None] | None:
+        """Begin a sample of what its threads wait for so often; None: not now."""
+        return None if self.reader is None else self.waits.begin(self.described, now_s, every_s)
 
     def doubt(self) -> None:
         """Its limits are changed, or may have been: read everything of it next time."""
@@ -178,6 +238,7 @@ class Watch:
         """
         vanished = self.reader is not None and self._read_cgroup(self.reader, now_s, operation)
         self._read_sources(now_s)
+        self.waits.take()
         made_of = (
             self.described,
             self._reading,
@@ -194,7 +255,7 @@ class Watch:
             self.reader,
             self._asked,
             self._wire_fact,
-            self._waits and self._waits.last,
+            self.waits.last,
             self.threads,
         )
         if self._drained:
@@ -219,7 +280,7 @@ class Watch:
         if self._wire is not None:
             self._wire.close()
         self._wire, self._wire_fact, self._measured = None, None, ()
-        self._waits = None
+        self.waits.forget()
         self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
@@ -304,7 +365,7 @@ class Watch:
             burst_cores=burst_cores,
             usage=usage,
             memory=reading.memory if runs else MemoryFact(),
-            waits=None if self._waits is None else self._waits.last,
+            waits=self.waits.last,
             name=described.name,
             threads=self.threads if runs else None,
         )
@@ -568,8 +629,10 @@ class Watches:
     def examine(self, jobs: Collection[str], now_s: float) -> None:
         """Sample what the threads of these jobs wait for, and of no others."""
         every_s = max(SAMPLE_S, SAMPLE_EACH_S * len(jobs)) - _EARLY_S
-        for watch in self._watches.values():
-            watch.examine(now_s, every_s if watch.described.job in jobs else None)
+        left = EXAMINED_MAX - sum(watch.waits.pending for watch in self._watches.values())
+        missed = (one for one in self._watches.values() if one.described.job in jobs)
+        begun = (future for one in missed if (future := one.examine(now_s, every_s)) is not None)
+        futures.wait(list(islice(begun, max(left, 0))), EXAMINE_WAIT_S)
 
     def get(self, container: str) -> Watch | None:
         """That container's watch; None: it is not listed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 import re
+from bisect import bisect_left
 
 AROUND_BYTES = 512
 """Code that is read before and after the place of a thread."""
@@ -42,10 +43,13 @@ def waits(code: bytes, at: int) -> bool:
     if not any(code.find(mark, begin, end) >= 0 for mark in _MARKS):
         return False  # nearly all code, and thirty times as cheap
     marks = [(one.start(), one.end()) for one in _MARK.finditer(code, begin, end)]
+    starts = [first for first, _ in marks]
     for jump in _BACK.finditer(code, max(at - _JUMP_BYTES, begin), end):
         bottom, size = jump.end(), 1 if jump.end() - jump.start() == 2 else 4
         top = bottom + int.from_bytes(code[bottom - size : bottom], "little", signed=True)
         around = begin <= top <= at < bottom and bottom - top <= LOOP_BYTES
-        if around and any(top <= first and last <= bottom for first, last in marks):
-            return True
+        if around:  # a few of honest code, hundreds of hostile code
+            first = bisect_left(starts, top)
+            if first < len(marks) and marks[first][1] <= bottom:
+                return True
     return False

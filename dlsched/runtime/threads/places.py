@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import re
@@ -32,8 +33,12 @@ _SAMPLE_TID, _SAMPLE_REGS_USER = 1 << 1, 1 << 12
 _REG_IP = 1 << 8
 _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 5, 1 << 6
 _CLOEXEC = 8
-_RECORD_SAMPLE = 9
+_RECORD_SAMPLE, _SAMPLE_BYTES = 9, 32
 _HEAD_AT = 1024
+_DISABLED = 1
+_REFRESH = 0x2402
+"""Enables it for so many samples. So one that is never closed, since its reader hangs in a process
+that does not answer, costs its thread nothing more."""
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQII")
 
 
@@ -49,17 +54,18 @@ class Thread:
         self._file = _opened(thread)
         try:
             self._ring = mmap.mmap(self._file, mmap.PAGESIZE + RING_BYTES)
+            fcntl.ioctl(self._file, _REFRESH, RING_BYTES // _SAMPLE_BYTES)
         except OSError as error:
             os.close(self._file)
-            raise NotAllowed(f"mmap: {error.strerror}") from error
+            raise NotAllowed(f"perf event: {error.strerror}") from error
 
     def places(self) -> list[int]:
         """Addresses at which it was in its program, since the beginning."""
         (head,) = struct.unpack_from("=Q", self._ring, _HEAD_AT)
         data, at, found = self._ring[mmap.PAGESIZE :], 0, []
-        while at + 32 <= min(head, RING_BYTES):
+        while at + _SAMPLE_BYTES <= min(head, RING_BYTES):
             kind, _, length = struct.unpack_from("=IHH", data, at)
-            if kind == _RECORD_SAMPLE and length == 32:
+            if kind == _RECORD_SAMPLE and length == _SAMPLE_BYTES:
                 found.append(struct.unpack_from("=Q", data, at + 24)[0])
             if length < 8:
                 break
@@ -77,7 +83,7 @@ def _opened(thread: int) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     number = 0
     # Without the right to see the kernel at work, what a thread does there is left out.
-    for flags in (_EXCLUDE_HV, _EXCLUDE_HV | _EXCLUDE_KERNEL):
+    for flags in (_DISABLED | _EXCLUDE_HV, _DISABLED | _EXCLUDE_HV | _EXCLUDE_KERNEL):
         fields = (_SOFTWARE, _ATTRIBUTES.size, _CPU_CLOCK, PERIOD_NS)
         sampled = (_SAMPLE_TID | _SAMPLE_REGS_USER, 0, flags, 0, 0, 0, 0, 0, _REG_IP, 0, 0, 0, 0, 0)
         attributes = ctypes.create_string_buffer(_ATTRIBUTES.pack(*fields, *sampled))

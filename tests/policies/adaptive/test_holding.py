@@ -12,7 +12,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
 from dlsched.model.facts import Usage
 from dlsched.model.spec import AccuracyTarget, Bounds
-from dlsched.model.state import JobView, Progress
+from dlsched.model.state import JobView, Progress, ThreadUse
 from dlsched.policies.adaptive.holding import (
     NOT_HELD,
     Held,
@@ -230,6 +230,16 @@ def test_a_training_beside_a_service_that_lacks_runs_on_idle_cpu_alone() -> None
     trained = training(idle=True)
     assert course(45, 0.04, trained).weights["t"] > 0.0
     assert course(45, 0.08, trained).weights["t"] == 0.0
+
+
+def test_a_training_whose_threads_spin_is_held_back_all_the_same() -> None:
+    """Weights do not reach what it is held back for, and a container may spin on purpose."""
+    trained = training(idle=False)
+    spins = replace(trained, threads=ThreadUse(spun=True))
+    decisions = [course(45, 0.08, one) for one in (trained, spins)]
+    assert decisions[0].limits["t"].cpu_cores is not None
+    assert decisions[1].limits["t"] == decisions[0].limits["t"]
+    assert decisions[1].why["t"] == decisions[0].why["t"]
 
 
 def test_a_training_that_starves_there_comes_back() -> None:

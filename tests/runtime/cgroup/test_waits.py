@@ -130,7 +130,38 @@ def test_of_many_threads_a_part_stands_for_all(host: Host) -> None:
         host.thread(number, "D")
     found = host.sample(0.0)
     assert (found.threads, found.in_disk) == (4 * THREADS_MAX, 4 * THREADS_MAX)
-    assert len(host.reader._threads) == THREADS_MAX
+    assert THREADS_MAX // 2 <= len(host.reader._threads) <= 2 * THREADS_MAX
+
+
+@pytest.mark.parametrize("more", [1, 40])
+def test_of_many_the_same_ones_are_read_when_others_begin_and_end(host: Host, more: int) -> None:
+    """What a thread waited before it was first read is of another time."""
+    for number in range(1001, 1001 + THREADS_MAX + 8):
+        host.thread(number, call=lock(16), ran_ms=9e6, queued_ms=7e6, runs=5, ticks=900_000)
+    host.sample(0.0)
+    for number in range(1, 1 + more):
+        host.thread(number)
+        host.threads.insert(0, host.threads.pop())
+    found = host.sample(2.0)
+    assert (found.queued_s, found.kernel_s, found.busiest, found.at_lock) == (0.0, 0.0, 0.0, 0)
+    del host.threads[: more + 5]
+    assert host.sample(4.0).queued_s == 0.0
+
+
+def test_of_a_list_that_is_cut_off_no_thread_is_new(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "_LIST_BYTES", 8)
+    for number in range(10, 16):
+        host.thread(number, queued_ms=7e6)
+    host.sample(0.0)
+    host.threads = host.threads[3:]
+    assert host.sample(2.0).queued_s == 0.0
+
+
+def test_a_number_that_is_another_containers_process_by_now_is_not_read(tmp_path: Path) -> None:
+    reader = WaitReader(PID, tree("v1", tmp_path), container="f" * 64)
+    assert (reader._tasks, reader._memory) == (None, None)
 
 
 @pytest.mark.parametrize("name", ["a) D 1 (b", "\n1 (x) D 1 1", ") R 9 9 9 9 9 9 9 9 9 9 9 9 9"])

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from dlsched.estimate.sketch import from_latencies
+from dlsched.model.bottleneck import WaitFact
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, LogFact, Report, ThreadsFact, WireFact
 from dlsched.model.sources import (
@@ -40,7 +42,7 @@ from dlsched.runtime.docker.progress_readers import (
     printed_from_s,
     wall_s,
 )
-from dlsched.runtime.docker.watch import READ_ALL_S, UNTARGETED, Watch, Watches
+from dlsched.runtime.docker.watch import LATE_S, READ_ALL_S, UNTARGETED, Watch, Watches
 from dlsched.runtime.machine.inspected import Inspected, Listing
 from dlsched.runtime.originals import EngineLimits
 from dlsched.runtime.progress import log_pattern
@@ -68,6 +70,15 @@ def test_a_process_belongs_to_the_container_whose_group_it_is_in(tmp_path: Path)
 
 NO_PROCESS = 2**22 + 1
 """No process has this number, so there is no group to read."""
+
+
+CLOCK = VirtualClock()
+
+
+def immediately(call: Callable[[], WaitFact | None], _name: str) -> Future[WaitFact | None]:
+    done = Future[WaitFact | None]()
+    done.set_result(call())
+    return done
 
 
 def described(*sources: ProgressSource, adopted: JobSpec | None = None) -> Inspected:
@@ -125,7 +136,9 @@ def group(
 
     def watched(*sources: ProgressSource, **changes: Any) -> tuple[Watch, Path]:
         one = replace(described(*sources), pid=FIXTURE_PID, container_id=WHOLE, **changes)
-        watch = begin(one, Outside(FakeLog().follow, proc=proc))
+        watch = begin(
+            one, Outside(FakeLog().follow, proc=proc, begin=immediately, now_s=CLOCK.now_s)
+        )
         assert watch.reader is not None and watch.reader.cpu_folder is not None
         return watch, watch.reader.cpu_folder
 
@@ -748,8 +761,6 @@ def test_threads_are_sampled_while_that_is_asked(group: Group) -> None:
     assert (fact.waits.at_s, fact.name) == (2.0, "web")
     watch.examine(3.0, 1.9)  # too soon
     assert watch.fact(3.0, None)[0] is fact
-    watch.examine(4.0, None)
-    assert watch.fact(4.0, None)[0] is fact
     watch.examine(5.0, 1.9)
     again, _ = watch.fact(5.0, None)
     assert again.waits is not None
@@ -770,7 +781,8 @@ def test_many_jobs_are_sampled_less_often(tmp_path: Path) -> None:
     containers = {
         one: replace(described(), job=one[:2], pid=FIXTURE_PID, container_id=one) for one in ids
     }
-    with closing(Watches(Outside(FakeLog().follow, proc=proc))) as watches:
+    outside = Outside(FakeLog().follow, proc=proc, begin=immediately, now_s=CLOCK.now_s)
+    with closing(Watches(outside)) as watches:
         watches.show(Listing(1.0, containers), 1.0)
         jobs, taken = {one[:2] for one in ids[1:]} | {"gone"}, []
         for now_s in range(20):
@@ -779,3 +791,69 @@ def test_many_jobs_are_sampled_less_often(tmp_path: Path) -> None:
             taken += [fact.job for fact in facts if fact.waits and fact.waits.at_s == now_s]
     assert "00" not in taken
     assert {taken.count(one[:2]) for one in ids[1:]} == {4}
+
+
+def test_a_sample_that_hangs_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process whose files do not answer has one thread wait for it, in all of its starts."""
+    monkeypatch.setattr("dlsched.runtime.docker.watch.EXAMINE_WAIT_S", 0.0)
+    begun: list[tuple[Callable[[], WaitFact | None], Future[WaitFact | None]]] = []
+
+    def later(call: Callable[[], WaitFact | None], _name: str) -> Future[WaitFact | None]:
+        begun.append((call, Future()))
+        return begun[-1][1]
+
+    one = replace(described(), job="a", pid=FIXTURE_PID, container_id=WHOLE)
+    outside = Outside(FakeLog().follow, proc=tree("v1", tmp_path), begin=later, now_s=CLOCK.now_s)
+    with closing(Watches(outside)) as watches:
+        watches.show(Listing(1.0, {WHOLE: one}), 1.0)
+        (watch,) = watches.all()
+        watches.examine({"a"}, 2.0)
+        watches.examine({"a"}, 9.0)
+        assert watch.fact(9.0, None)[0].waits is None
+        watch.take(replace(one, started_at="later"), 10.0)
+        watches.examine({"a"}, 11.0)
+        [(call, hung)] = begun
+        hung.set_result(call())
+        assert watch.fact(12.0, None)[0].waits is None  # of the earlier start
+        watches.examine({"a"}, 13.0)
+        again, future = begun[1]
+        future.set_result(again())
+        fact = watch.fact(13.0, None)[0]
+        assert fact.waits is not None and fact.waits.at_s == 13.0
+        watches.examine({"a"}, 16.0)
+        begun[2][1].set_exception(OSError("gone"))
+        assert watch.fact(16.0, None)[0].waits is fact.waits
+
+
+def test_a_sample_that_ends_late_is_left_out(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that were read before it hung and after are not of one time."""
+    times = iter((10.0, 10.0 + LATE_S + 0.1, 20.0, 20.1))
+    monkeypatch.setattr(CLOCK, "now_s", lambda: next(times))
+    watch, _ = group()
+    watch.examine(2.0, 1.9)
+    assert watch.fact(2.0, None)[0].waits is None
+    watch.examine(5.0, 1.9)
+    assert watch.fact(5.0, None)[0].waits is not None
+
+
+def test_samples_that_hang_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.runtime.docker.watch.EXAMINE_WAIT_S", 0.0)
+    monkeypatch.setattr("dlsched.runtime.docker.watch.EXAMINED_MAX", 2)
+    begun: list[Future[WaitFact | None]] = []
+
+    def hangs(_call: Callable[[], WaitFact | None], _name: str) -> Future[WaitFact | None]:
+        begun.append(Future())
+        return begun[-1]
+
+    ids = [f"{number}" + WHOLE[1:] for number in range(3)]
+    containers = {
+        one: replace(described(), job=one, pid=FIXTURE_PID, container_id=one) for one in ids
+    }
+    outside = Outside(FakeLog().follow, proc=tree("v1", tmp_path), begin=hangs, now_s=CLOCK.now_s)
+    with closing(Watches(outside)) as watches:
+        watches.show(Listing(1.0, containers), 1.0)
+        watches.examine(ids, 2.0)
+        watches.examine(ids, 9.0)
+        assert len(begun) == 2

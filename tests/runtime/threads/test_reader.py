@@ -44,6 +44,7 @@ class Host:
         (self.folder / "cgroup.threads").write_text(listed)
         for one in threads:
             (self.proc / str(one)).mkdir(parents=True)
+            self.is_in(one, CONTAINER)
         self.write()
 
     def write(self) -> None:
@@ -63,6 +64,9 @@ class Host:
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
         self.write()
+
+    def is_in(self, thread: int, container: str) -> None:
+        (self.proc / str(thread) / "cgroup").write_text(f"0::/docker/{container}\n")
 
     def place(self, thread: int) -> Places:
         if not self.allowed:
@@ -99,6 +103,74 @@ def test_places_are_noted_only_where_several_threads_want_more_cpu(
     host = Host(tmp_path, threads)
     fact = host.read()
     assert (fact.spun_ratio, fact.spins_in, host.placed) == (None, "", {})
+
+
+def test_a_number_that_another_container_has_by_now_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the places were noted (12), or while they were (13)."""
+    host = Host(tmp_path, dict.fromkeys((11, 12, 13), (0.3, 0.7)))
+    asked = {}
+    monkeypatch.setattr(
+        "dlsched.runtime.threads.reader.ThreadReader._spun",
+        lambda _, places: asked.update(places) or (None, ""),
+    )
+    host.is_in(12, "d" * 64)
+    slept = host.sleep
+
+    def sleep(seconds: float) -> None:
+        slept(seconds)
+        if host.placed:
+            host.is_in(13, "d" * 64)
+
+    host.sleep = sleep  # type: ignore[method-assign]
+    host.read()
+    assert set(asked) == {11}
+    assert all(one.closed for one in host.placed.values())
+
+
+def test_of_many_places_some_stand_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container chooses how long it takes to judge one; threads keep their parts."""
+    host = Host(tmp_path, {11: (0.3, 0.7), 12: (0.3, 0.7)})
+    host.placed = {11: Places([1] * 1500), 12: Places([2] * 500)}
+    judged: list[int] = []
+    monkeypatch.setattr(
+        "dlsched.runtime.threads.reader.spun",
+        lambda _, places, __: (judged.extend(places) or judged.count(1), "x"),
+    )
+    assert host.read().spun_ratio == 0.75
+    assert len(judged) == 500
+
+
+def test_nothing_stays_open_while_memory_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may hang."""
+    host = Host(tmp_path, {11: (0.3, 0.7), 12: (0.3, 0.7)})
+    open_ones = []
+
+    def spun(*_: object) -> tuple[None, str]:
+        open_ones.extend(one for one in host.placed.values() if not one.closed)
+        return None, ""
+
+    monkeypatch.setattr("dlsched.runtime.threads.reader.ThreadReader._spun", spun)
+    host.read()
+    assert host.placed and not open_ones
+
+
+def test_what_was_opened_is_closed_where_a_sample_fails(tmp_path: Path) -> None:
+    host = Host(tmp_path, {11: (0.3, 0.7), 12: (0.3, 0.7)})
+    place = host.place
+
+    def fails(thread: int) -> Places:
+        if host.placed:
+            raise MemoryError
+        return place(thread)
+
+    host.place = fails  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        host.read()
+    assert [one.closed for one in host.placed.values()] == [True]
 
 
 def test_without_the_right_the_counts_are_known_alone(tmp_path: Path) -> None:
@@ -149,6 +221,7 @@ def _seen(program: Path, *words: str) -> tuple[float, str]:
         thread = Thread(child.pid)
         until(lambda: len(thread.places()) >= 20, "twenty places", 60)
         places = thread.places()
+        assert len(places) <= 256
         count, name = spun(child.pid, places)
         thread.close()
         return count / len(places), name

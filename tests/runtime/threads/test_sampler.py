@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.estimate.spinning import FORGOTTEN_S
 from dlsched.model.facts import ThreadsFact
 from dlsched.runtime.threads.reader import Group, Samples
 from dlsched.runtime.threads.sampler import (
     COMPARED_S,
     CONTAINERS_MAX,
     EVERY_S,
+    HANGS_MAX,
     LOST_S,
     ROUND_S,
     SELDOM_S,
@@ -32,6 +34,10 @@ class Node:
         self.uses, self.busy_cores, self.now_s, self.start = uses, busy_cores, 0.0, 1
         self.answer: ThreadsFact | Exception | None = SPINS
         """None: a sample hangs."""
+        self.clean: set[str] = set()
+        """Their threads do not spin."""
+        self.hostile: set[str] = set()
+        """Their samples hang."""
         self.sampled: list[tuple[float, list[str]]] = []
         self.sampler = ThreadSampler(self.begin, self.read)
 
@@ -42,7 +48,7 @@ class Node:
         except OSError as error:
             future.set_exception(error)
         else:
-            if self.answer is not None:
+            if self.answer is not None and not self.hostile & result.keys():
                 future.set_result(result)
         return future
 
@@ -50,7 +56,9 @@ class Node:
         self.sampled.append((self.now_s, [one.container for one in groups]))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return {one.container: self.answer or CLEAN for one in groups}
+        spins = self.answer or CLEAN
+        names = [one.container for one in groups]
+        return {one: CLEAN if one in self.clean else spins for one in names}
 
     def pass_s(self, seconds: int) -> list[str]:
         """The containers of which a sample was taken up."""
@@ -59,7 +67,7 @@ class Node:
             self.now_s += 1.0
             groups = [
                 Group(
-                    name, self.start, Path(), False, self.now_s * used,
+                    name, (name, self.start), Path(), False, self.now_s * used,
                     round(10 * self.now_s), round(10 * self.now_s * throttled),
                 )
                 for name, (used, throttled) in self.uses.items()
@@ -103,6 +111,16 @@ def test_of_many_a_few_are_sampled_at_a_time_and_all_of_them_in_turns() -> None:
     assert max(len(some) for _, some in node.sampled) == CONTAINERS_MAX
 
 
+def test_of_many_what_spun_is_sampled_again_before_that_is_forgotten() -> None:
+    node = Node(dict.fromkeys([f"c{index}" for index in range(60)], (0.9, 0.5)))
+    node.clean = set(node.uses) - {f"c{index}" for index in range(15)}
+    node.pass_s(400)
+    for name in ("c0", "c14"):
+        times = [at_s for at_s, who in node.sampled if name in who]
+        assert max(after - before for before, after in pairwise(times)) < FORGOTTEN_S
+    assert {one for _, who in node.sampled for one in who} == set(node.uses)
+
+
 def test_another_start_is_compared_with_itself_alone() -> None:
     node = Node({"a": (0.9, 0.5)})
     node.pass_s(4)
@@ -120,6 +138,30 @@ def test_a_start_whose_sample_hangs_is_sampled_no_more() -> None:
     assert node.pass_s(int(2 * LOST_S)) == []
     node.start = 2
     assert node.pass_s(20)
+
+
+def test_who_was_sampled_with_one_that_hangs_is_sampled_again() -> None:
+    node = Node(dict.fromkeys("abc", (0.9, 0.5)))
+    node.hostile = {"b"}
+    found = node.pass_s(int(5 * LOST_S))
+    assert {*found} == {"a", "c"}
+    assert [who for _, who in node.sampled if "b" in who] == [["a", "b", "c"], ["b"]]
+    assert not node.sampler._alone
+
+
+def test_samples_that_hang_are_few() -> None:
+    """Each has a thread and open files, and a container may start again and again."""
+    node = Node({"a": (0.9, 0.5)})
+    node.hostile = {"a"}
+    for start in range(3 * HANGS_MAX):
+        node.start = start
+        node.pass_s(int(LOST_S) + 20)
+    assert len(node.sampled) == HANGS_MAX
+    for hung in node.sampler._hung:
+        hung.set_result({})
+    node.hostile = set()
+    node.start += 1
+    assert node.pass_s(20) and not node.sampler._hang
 
 
 def test_a_sample_that_fails_is_tried_again() -> None:
