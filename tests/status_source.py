@@ -325,7 +325,7 @@ def everything_report() -> CycleReport:
             before_bytes=6 << 30,
         ),
         threads=ThreadUse(
-            ThreadsFact(NOW_S - 3.0, 8, 1.0, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1"),
+            ThreadsFact(NOW_S - 3.0, 8, 1.0, 5.8, 0.71, "libgomp.so.1"),
             Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1"),
             spun=True,
         ),

@@ -282,13 +282,6 @@ class ThreadsFact:
     """Mean number of threads that computed."""
     waited_cores: float
     """Mean number of threads that could have computed, and waited for a CPU or for their quota."""
-    system_ratio: float
-    """Fraction of the CPU time that was spent in the kernel."""
-    voluntary_per_s: float
-    """Times a second that its threads went to sleep."""
-    involuntary_per_s: float
-    """Times a second that the CPU was taken from a thread that went on computing, or offered by one
-    (sched_yield)."""
     spun_ratio: float | None = None
     """Fraction of the CPU time that was spent in loops that only wait; None: unknown."""
     spins_in: str = ""

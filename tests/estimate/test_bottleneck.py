@@ -175,7 +175,7 @@ def test_the_evidence_of_memory_names_the_limit() -> None:
 
 
 def test_threads_that_spin_are_no_lack_of_cpu() -> None:
-    sample = ThreadsFact(0.0, 4, 0.5, 3.0, 0.0, 1.0, 90.0, 0.6, "libgomp.so.1")
+    sample = ThreadsFact(0.0, 4, 0.5, 3.0, 0.6, "libgomp.so.1")
     spinning = Spinning(4, 0.5, limited=True, spun_ratio=0.6, library="libgomp.so.1")
     lacks = {"ran": 0.5, "queued": 3.0, "throttled": 0.99}
     job = replace(service(limit=0.5), threads=ThreadUse(sample, spinning, spun=True))

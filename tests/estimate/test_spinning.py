@@ -11,7 +11,7 @@ from dlsched.model.facts import ThreadsFact
 from dlsched.model.state import Spinning
 
 CORES = 2.0
-GOMP = ThreadsFact(0.0, 8, 1.0, 7.0, 0.0, 4.0, 100.0, 0.7, "libgomp.so.1")
+GOMP = ThreadsFact(0.0, 8, 1.0, 7.0, 0.7, "libgomp.so.1")
 COMPILER = replace(GOMP, spun_ratio=0.0, spins_in="")
 ALONE = replace(GOMP, busy=2, used_cores=2.0, waited_cores=0.1)
 """A pool of which each thread has a core."""

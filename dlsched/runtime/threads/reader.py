@@ -104,7 +104,6 @@ class _Taken(NamedTuple):
     """The beginning of a container's sample."""
 
     counts: Mapping[int, Counts]
-    switched: Mapping[int, tuple[int, int, int, int]]
     lacks: Sequence[int]
     """Threads that want more CPU than they get, most first."""
 
@@ -155,13 +154,13 @@ class ThreadReader:
                 )
                 for name, threads in tasks.items()
             }
-        return {name: self._fact(name, taken[name], one) for name, one in noted.items()}
+        return {name: self._fact(name, one) for name, one in noted.items()}
 
     def _begun(self, span: Span) -> _Taken:
         busy = span.busiest()
         wanted = span.used_cores + span.waited_cores
         lacks = len(busy) > 1 and wanted >= WANTED_RATIO * span.used_cores
-        return _Taken(span.after, self._switched(busy), busy[:PLACED_MAX] if lacks else ())
+        return _Taken(span.after, busy[:PLACED_MAX] if lacks else ())
 
     def _placed(self, container: str, taken: _Taken, opened: ExitStack) -> dict[int, Thread]:
         """Have the places of its threads noted, until `opened` is closed."""
@@ -178,23 +177,15 @@ class ThreadReader:
         """Whether that number is still a thread of the container."""
         return belongs(thread, container, self._proc)
 
-    def _fact(self, container: str, taken: _Taken, noted: _Noted) -> ThreadsFact:
+    def _fact(self, container: str, noted: _Noted) -> ThreadsFact:
         span = noted.span
         same = {one: many for one, many in noted.places.items() if self._is_in(one, container)}
         spun_ratio, spins_in = self._spun(same)
-        switched = self._switched(taken.switched)
-        voluntary, involuntary, system, ticks = (
-            sum(max(many[at] - taken.switched[one][at], 0) for one, many in switched.items())
-            for at in range(4)
-        )
         return ThreadsFact(
             at_s=noted.at_s,
             busy=len(span.busiest()),
             used_cores=span.used_cores,
             waited_cores=span.waited_cores,
-            system_ratio=min(system / ticks, 1.0) if ticks else 0.0,
-            voluntary_per_s=voluntary / span.elapsed_s,
-            involuntary_per_s=involuntary / span.elapsed_s,
             spun_ratio=spun_ratio,
             spins_in=spins_in,
         )
@@ -233,20 +224,6 @@ class ThreadReader:
         if not whole:
             return None, ""
         return spins / whole, files.most_common(1)[0][0] if files else ""
-
-    def _switched(self, threads: Iterable[int]) -> dict[int, tuple[int, int, int, int]]:
-        """Of each thread: how often it went to sleep and how often it was interrupted; its ticks in
-        the kernel, and all."""
-        found = {}
-        for thread in threads:
-            status, stat = self._file(thread, "status"), self._file(thread, "stat")
-            ticks = [integer(one) for one in stat.rpartition(b")")[2].split()[11:13]]
-            names = (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")
-            numbers = (*(integer(_line(status, name)) for name in names), *ticks)
-            match numbers:
-                case int() as slept, int() as interrupted, int() as user, int() as system:
-                    found[thread] = slept, interrupted, system, user + system
-        return found
 
 
 def _line(status: bytes, name: bytes) -> bytes | None:

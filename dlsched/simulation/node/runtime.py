@@ -349,9 +349,7 @@ class SimulatedRuntime:
         if is_due and isinstance(load, PlayedService | Training) and load.spins:
             threads, spun = load.load.threads, 1.0 - load.load.spin_ratio
             waited = max(threads - load.cores, 0.0)
-            one.threads = ThreadsFact(
-                now_s, round(threads), load.cores, waited, 0.0, 0.0, 0.0, spun
-            )
+            one.threads = ThreadsFact(now_s, round(threads), load.cores, waited, spun)
         return one.threads
 
     def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:

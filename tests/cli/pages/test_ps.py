@@ -233,7 +233,7 @@ def blocked() -> CycleReport:
 
 def spinning() -> CycleReport:
     """One whose threads spin under its limit, and one that busy neighbours leave too little."""
-    sample = ThreadsFact(NOW_S, 8, 0.97, 5.8, 0.02, 3.0, 420.0, 0.71, "libgomp.so.1")
+    sample = ThreadsFact(NOW_S, 8, 0.97, 5.8, 0.71, "libgomp.so.1")
     limited = Spinning(8, 1.0, limited=True, spun_ratio=0.71, library="libgomp.so.1")
     squeezed = Spinning(2, 0.93, limited=False, spun_ratio=0.52, library="libopenblas.so.0")
     return report_of(

@@ -13,7 +13,7 @@ from dlsched.model.facts import ContainerState, NodeFact, Observation, ThreadsFa
 from dlsched.model.spec import Limits
 from tests.doubles import job_spec, running
 
-SPINS = ThreadsFact(0.0, 8, 1.0, 7.0, 0.0, 4.0, 100.0, 0.7, "libgomp.so.1")
+SPINS = ThreadsFact(0.0, 8, 1.0, 7.0, 0.7, "libgomp.so.1")
 
 
 class Node:

@@ -432,7 +432,7 @@ def test_where_nothing_changed_the_fact_is_the_same_object(group: Group) -> None
     assert watch.fact(5.0, None)[0].usage_core_s == 9.0
 
 
-SAMPLE = ThreadsFact(1.0, 8, 1.0, 7.0, 0.0, 4.0, 100.0, 0.7, "libgomp.so.1")
+SAMPLE = ThreadsFact(1.0, 8, 1.0, 7.0, 0.7, "libgomp.so.1")
 
 
 @pytest.mark.parametrize("group", ["v1", "v2"], indirect=True)

@@ -23,8 +23,8 @@ from dlsched.runtime.threads.sampler import (
     ThreadSampler,
 )
 
-SPINS = ThreadsFact(0.0, 2, 1.0, 1.0, 0.0, 0.0, 100.0, 0.6, "libgomp.so.1")
-CLEAN = ThreadsFact(0.0, 8, 1.0, 7.0, 0.0, 0.0, 100.0, 0.0)
+SPINS = ThreadsFact(0.0, 2, 1.0, 1.0, 0.6, "libgomp.so.1")
+CLEAN = ThreadsFact(0.0, 8, 1.0, 7.0, 0.0)
 
 
 class Node:
