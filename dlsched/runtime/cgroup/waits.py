@@ -14,7 +14,15 @@ from typing import NamedTuple
 from zlib import crc32
 
 from dlsched.model.bottleneck import WaitFact
-from dlsched.runtime.cgroup.read import PROC, belongs, decoded, group_folders, start_of, table
+from dlsched.runtime.cgroup.read import (
+    PROC,
+    belongs,
+    decoded,
+    group_folders,
+    integer,
+    start_of,
+    table,
+)
 
 SAMPLE_S = 2.0
 """A container is sampled so often at most."""
@@ -132,10 +140,10 @@ class WaitReader:
         locks: Counter[tuple[str, bytes]],
     ) -> None:
         folder = f"{self._proc}/{thread.decode()}/"
-        stat = _start(f"{folder}stat")
+        stat = start_of(f"{folder}stat", _READ_BYTES) or b""
         # Its name is in parentheses, and may hold any character.
         fields = stat[stat.rfind(b")") + 1 :].split()
-        times = _start(f"{folder}schedstat").split()
+        times = (start_of(f"{folder}schedstat", _READ_BYTES) or b"").split()
         numbers = (*fields[12:13], *times)
         if len(numbers) != 4 or not all(one.isdigit() for one in numbers):
             return
@@ -149,7 +157,7 @@ class WaitReader:
         if fields[0] == b"D":
             kinds["disk"] += 1
         elif fields[0] == b"S":
-            call = _start(f"{folder}syscall").split()
+            call = (start_of(f"{folder}syscall", _READ_BYTES) or b"").split()
             kind = self._kind(call)
             if kind == "free" or self._samples - active >= _IDLE_SAMPLES:
                 kinds["free"] += 1
@@ -178,20 +186,6 @@ def _part(threads: Sequence[bytes]) -> Sequence[bytes]:
     return [one for one in threads if crc32(one) % parts == 0][: 2 * THREADS_MAX]
 
 
-def _start(path: str) -> bytes:
-    """As `start_of`, at a third of its cost; empty: it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, _READ_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
 def _with_memory(sample: WaitFact, folder: Path, *, v2: bool) -> WaitFact:
     stat = table(decoded(start_of(folder / "memory.stat", _READ_BYTES)))
     total = "" if v2 else "total_"
@@ -203,7 +197,7 @@ def _with_memory(sample: WaitFact, folder: Path, *, v2: bool) -> WaitFact:
     else:
         # With a limit of memory and swap that is no higher, only that one is hit.
         names = ("memory.failcnt", "memory.memsw.failcnt")
-        counts = [_number(start_of(folder / name, _READ_BYTES)) for name in names]
+        counts = [integer(start_of(folder / name, _READ_BYTES)) for name in names]
         known = [one for one in counts if one is not None]
         limit_hits = sum(known) if known else None
     return replace(
@@ -214,11 +208,6 @@ def _with_memory(sample: WaitFact, folder: Path, *, v2: bool) -> WaitFact:
         memory_stall_s=_stalled_s(folder / "memory.pressure") if v2 else None,
         disk_stall_s=_stalled_s(folder / "io.pressure") if v2 else None,
     )
-
-
-def _number(raw: bytes | None) -> int | None:
-    found = (raw or b"").strip()
-    return int(found) if found.isdigit() else None
 
 
 def _stalled_s(path: Path) -> float | None:
