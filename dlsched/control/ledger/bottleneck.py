@@ -32,7 +32,7 @@ MET_S = 15.0
 
 @dataclass(slots=True)
 class _Job:
-    life: tuple[str, int]
+    start: tuple[str, int, float | None]
     missed_s: float
     """When it last missed its target."""
     missed: bool = True
@@ -94,9 +94,8 @@ class Bottlenecks:
             missed = misses(job) if compares or kept is None else kept.missed
             if (kept is None and not missed) or not job.runs:
                 continue
-            life = fact.container_id, fact.starts
-            if kept is None or kept.life != life:
-                kept = _Job(life, now_s)
+            if kept is None or kept.start != fact.start:
+                kept = _Job(fact.start, now_s)
             kept.missed, kept.missed_s = missed, now_s if missed else kept.missed_s
             if now_s - kept.missed_s > MET_S:
                 continue

@@ -47,8 +47,7 @@ class MemoryTracker:
 
     def update(self, fact: ContainerFact | None, now_s: float) -> None:
         """Take in the job's container; None: it has none."""
-        # The engine counts its own restarts alone: a start by hand shows by its time.
-        start = None if fact is None else (fact.container_id, fact.starts, fact.started_at_s)
+        start = None if fact is None else fact.start
         made_of = (
             int(now_s // SLOT_S), start, fact and (fact.memory, fact.state, fact.oom_killed)
         )  # fmt: skip

@@ -21,7 +21,7 @@ class ThreadTracker:
 
     def update(self, fact: ContainerFact | None, observed: Observation) -> None:
         """Take in the job's container; None: it has none."""
-        start = None if fact is None else (fact.container_id, fact.starts, fact.started_at_s)
+        start = None if fact is None else fact.start
         if start != self._start:
             self._start, self._judge, self.use = start, SpinJudge(), ThreadUse()
         if fact is None or observed.node is None or (self.use.sample is fact.threads is None):
