@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from dlsched.control.guard_rules import GuardOptions
 from dlsched.control.guards import observed_only
-from dlsched.control.ledger.memory import most_held, promised_bytes
+from dlsched.control.ledger.memory import RAISE_RATIO, most_held, promised_bytes
 from dlsched.control.ledger.updated import State
 from dlsched.estimate.memory import (
     FAST_S,
     LASTING_MIN,
+    LEAST_RATIO,
     RECENT_S,
     SETTLED_RATIO,
     SLOT_S,
@@ -31,16 +32,11 @@ from dlsched.model.facts import OperationKind
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import render_bytes, render_seconds
 
-FACTOR = 1.5
-"""One raise: enough for most loads that need a little more, and a leak gets that much more time. A
-judgement, as is the next one."""
 MOST_FACTOR = 2.0
-"""One raise of a container that grows fast, at most."""
+"""One raise of a container that grows fast, at most; of others it is `RAISE_RATIO`. A judgement."""
 NEAR_RATIO = 0.9
 """From here on any growth raises the limit: a program that allocates 0.5 GiB/s fills the last tenth
 of 8 GiB in under two seconds, and a cycle takes one."""
-LEAST_RATIO = 0.005
-"""Growth in `RECENT_S` below this part of the limit is noise."""
 FAST_RATIO = 0.5
 """Below this part of the limit fast growth is a start: a raise would be too early to know."""
 AHEAD_S = 5.0
@@ -283,14 +279,14 @@ def _wanted(job: JobView, demand: MemoryDemand, now_s: float) -> int:
     least = _least(job)
     if limit < _whole(least, up=False) and max(held, soon) < NEAR_RATIO * least:
         return least  # its start, and no growth
-    wanted = max(FACTOR * limit, min(most, soon), least)
+    wanted = max(RAISE_RATIO * limit, min(most, soon), least)
     return min(_whole(wanted, up=True), _most(job))
 
 
 def _raise_bytes(job: JobView) -> float:
     """The next raise, if it needs one."""
     has = job.memory.own_bytes or 0
-    return max(min((FACTOR - 1.0) * has, _most(job) - has), 0.0)
+    return max(min((RAISE_RATIO - 1.0) * has, _most(job) - has), 0.0)
 
 
 def _back(job: JobView, known: _Known, now_s: float, *, scarce: bool) -> Memory | None:
@@ -315,7 +311,7 @@ def _back(job: JobView, known: _Known, now_s: float, *, scarce: bool) -> Memory 
     lasting = "minute, and others may need it" if scarce else "minutes"
     return _change(
         job,
-        target if scarce else max(target, _whole(limit / FACTOR, up=True)),
+        target if scarce else max(target, _whole(limit / RAISE_RATIO, up=True)),
         f"memory in use was at most {render_bytes(highest)} in the last {lasting}",
     )
 

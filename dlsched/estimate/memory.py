@@ -31,7 +31,7 @@ AHEAD_RATIO = 0.3
 alarm at 1/3 and some 10 at 0.28; 98 % and 97 % of the leaks were warned of in time (seeds 201 to
 300). At 1/2 there were five times as many false alarms."""
 LEAST_RATIO = 0.005
-"""Growth in a window below this part of the limit is noise."""
+"""Growth in a window or a minute below this part of the limit is noise."""
 GROWS_RATIO = 0.5
 """A part of the window grows if it has this part of the mean growth."""
 FALLS_RATIO = 0.25

@@ -14,8 +14,8 @@ from dlsched.model.state import Filling, JobView, MemoryUse
 from dlsched.model.units import render_bytes
 
 RAISE_RATIO = 1.5
-"""The limit that an alarm proposes, over the present one. A judgement: a leak gets that much more
-time, and a load that only needs a little more gets enough."""
+"""One raise of a limit, and what an alarm proposes, over the present one. A judgement: a leak gets
+that much more time, and a load that only needs a little more gets enough."""
 HOLDERS_SHOWN = 3
 _MIB = 1 << 20
 _ALIVE = frozenset({ContainerState.RUNNING, ContainerState.PAUSED})
