@@ -114,11 +114,7 @@ def memory_unrestored(before: MemoryOriginal, now: ContainerLimits) -> list[str]
     """Where engine and kernel (if it runs) differ from the original limit."""
     if before.before(now.engine) != before.limits:
         return []  # the owner has set another one since
-    says = memory_update(
-        EngineLimits(
-            memory_bytes=now.engine.memory_bytes, memory_swap_bytes=now.engine.memory_swap_bytes
-        )
-    )
+    says = memory_update(now.engine)
     wrong = [
         f"{name} is {says[name]}, must be {value}"
         for name, value in memory_update(before.limits).items()

@@ -73,7 +73,7 @@ from dlsched.runtime.machine.outcomes import (
     Untouchable,
     one_line,
 )
-from dlsched.runtime.originals import EngineLimits, Original, Originals
+from dlsched.runtime.originals import EngineLimits, MemoryOriginal, Original, Originals
 from dlsched.store.adoptions import Adoptions
 
 
@@ -478,7 +478,7 @@ class LimitWriter:
             if again.pid == found.pid:
                 raise
             self._change_back(original, again)  # it ended or was started meanwhile
-        stays = self._memory_back(original, self._read(container))
+        stays = None if original.memory is None else self._memory_back(container, original.memory)
         now = self._read(container)
         wrong = unrestored(original, self._body_back(original, now), now)
         if stays is not None:
@@ -514,10 +514,10 @@ class LimitWriter:
             self._change(found, {**body, "CpuShares": shares or default}, wait=True)
         self._give_burst(found, original.kernel.burst_us or 0)
 
-    def _memory_back(self, original: Original, found: ContainerLimits) -> str | None:
-        """Restore the original memory limit, if we changed it; returns why that cannot be yet."""
-        before = original.memory
-        if before is None or not memory_unrestored(before, found):
+    def _memory_back(self, container: str, before: MemoryOriginal) -> str | None:
+        """Restore the original memory limit; returns why that cannot be yet."""
+        found = self._read(container)
+        if not memory_unrestored(before, found):
             return None
         if (why := too_low(found, before.memory_bytes, self._proc)) is not None:
             return why
