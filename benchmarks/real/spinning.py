@@ -25,7 +25,7 @@ from benchmarks.options import options, stage
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.real.scene import typed
-from benchmarks.real.threads import BUSY, LIBRARIES, LIMITS, MODELS, NAME, PROGRAMS
+from benchmarks.real.threads import BUSY, LIBRARIES, LIMITS, MODELS, NAME, PROGRAMS, build_pool
 from tests.stacks import environments
 from tests.stacks.containers import PYTHON
 from tools.base_image import BASE, ensure_base
@@ -264,8 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = set((chosen.only or "").split(",")) - {""}
     rows: list[Row] = []
     with session() as one:
-        build = ["gcc", "-O2", "-fopenmp", "-static", str(PROGRAMS / "pool.c")]
-        subprocess.run([*build, "-o", str(one.root / "pool")], check=True)
+        build_pool(one.root)
         one.start("adaptive")
         for limit in LIMITS:
             stage(scene := f"limit {limit:g}")

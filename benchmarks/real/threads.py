@@ -265,6 +265,12 @@ def busy(one: Session) -> None:
     wait_for(lambda: one.running() == 2, 60, "the busy jobs", one.why_not_running)
 
 
+def build_pool(folder: Path) -> None:
+    """Compile the pool of libgomp into that folder."""
+    build = ["gcc", "-O2", "-fopenmp", "-static", str(PROGRAMS / "pool.c")]
+    subprocess.run([*build, "-o", str(folder / "pool")], check=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = options(
         __doc__,
@@ -276,8 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
     rows: list[Row] = []
     with session() as one:
-        build = ["gcc", "-O2", "-fopenmp", "-static", str(PROGRAMS / "pool.c")]
-        subprocess.run([*build, "-o", str(one.root / "pool")], check=True)
+        build_pool(one.root)
         one.start("adaptive")
         for limit in LIMITS:
             stage(scene := f"limit {limit:g}")
