@@ -108,7 +108,7 @@ enough for that limit to be given back."""
 
 
 def _limited(world: World) -> bool:
-    """A container with a memory limit that may be raised, made anew; it holds nothing."""
+    """A container with a memory limit that may be raised, just created; it holds nothing."""
     world.unadopt()
     world.adopt(
         "web",

@@ -13,7 +13,7 @@ PADDING = b"\xcc" * 600
 
 
 def loop(body: bytes) -> bytes:
-    """It, and a jump back to its begin while a word in memory is as before."""
+    """It, and a jump back to its begin while a word in memory stays the same."""
     body += b"\x39\x06"
     back = -(len(body) + 2)
     if back >= -128:
