@@ -393,7 +393,9 @@ class Agent:
         self._inbox.use(resolve(settings.tenants), self._read_presets())
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
-        log.info("settings read again: %s; %s", policies_text(settings), cpu_text(settings))
+        log.info(
+            "settings read again, now in force: %s; %s", policies_text(settings), cpu_text(settings)
+        )
 
     def _read_presets(self) -> Presets | None:
         """The presets, read again and given to the runtime; None: the old ones stay."""

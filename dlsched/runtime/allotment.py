@@ -175,7 +175,10 @@ class Allotments:
                 try:
                     self._report(fact)
                 except (OSError, ValueError) as error:
-                    text = f"{fact.job}: the job's allotment cannot be updated: {error}"
+                    text = (
+                        f"{fact.job}: the file in which the job reads its limits cannot be "
+                        f"written: {error}"
+                    )
                     alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_NOTIFIED, text)]
                     continue
             self._reported[container] = cores

@@ -101,8 +101,8 @@ class Assignments:
             self.files.secure(own)
         except OSError as error:
             self._unwritten = (
-                f"{own.job}: this node cannot follow the controller's order, as its file cannot be "
-                f"written: {error}"
+                f"{own.job}: this node cannot follow the controller's order, as its record of the "
+                f"order cannot be written: {error}"
             )
             return False
         self._unwritten = None
@@ -120,7 +120,9 @@ class Assignments:
         try:
             self.files.lift(own.job)
         except OSError as error:
-            self._unwritten = f"{own.job}: the job's file cannot be removed: {error}"
+            self._unwritten = (
+                f"{own.job}: the record of the controller's order cannot be removed: {error}"
+            )
             return
         del self.courses[own.job]
 

@@ -425,7 +425,7 @@ class DockerRuntime:
                 self.advance(now_s)
                 self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
         except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
-            _log.exception("the moves under way could not be completed")
+            _log.exception("the daemon ends, and moves of jobs under way could not be completed")
         finally:
             self.moves.winding_up = False
 

@@ -256,7 +256,7 @@ class SimulatedAgent:
         kept = self.storage.get(job) if shared else self.fetch(own.source, job, own.epoch)
         if kept is None or own.saved is None or kept.saved.sha256 != own.saved.sha256:
             own.phase = Phase.FAILED
-            own.why = f"the job's checkpoint does not come from {own.source}"
+            own.why = f"{own.source} does not have the checkpoint that the job saved for the move"
             return
         own.phase, own.since_s = Phase.RUNNING, now_s
         self._start(job, own, kept)
