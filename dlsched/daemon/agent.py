@@ -394,7 +394,7 @@ class Agent:
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
         log.info(
-            "settings read again, now in force: %s; %s", policies_text(settings), cpu_text(settings)
+            "settings read again and applied: %s; %s", policies_text(settings), cpu_text(settings)
         )
 
     def _read_presets(self) -> Presets | None:
