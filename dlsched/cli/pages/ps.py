@@ -16,6 +16,7 @@ from dlsched.model.units import (
     counted,
     render_bytes,
     render_cores,
+    render_percent,
     render_quantile,
     render_seconds,
     render_within,
@@ -348,7 +349,8 @@ def forecast_cell(job: JobStatus) -> Cell:
     which too many requests fail."""
     forecast = _next(job)
     if job.failing is not None:
-        return Cell(f"{job.failing.partition(' of ')[0]} fail", "bold red")
+        ratio = job.errors / (job.requests + job.errors)
+        return Cell(f"{render_percent(ratio)} fail", "bold red")
     if job.uncertain is not None:
         return Cell(job.uncertain, "dim" if job.uncertain == "idle" else "yellow")
     if forecast is None:
