@@ -34,12 +34,10 @@ from dlsched.daemon import logs
 from dlsched.daemon.cluster_agent import ClusterPart, certificates_of
 from dlsched.daemon.failed_cycles import FailedCycles
 from dlsched.daemon.first_start import FirstStart
-from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
 from dlsched.daemon.records import Deliveries, JobRecords, ReadOnlyRecords
-from dlsched.daemon.source import AgentSource
+from dlsched.daemon.source import AgentSource, Release
 from dlsched.daemon.systemd import Notify
-from dlsched.daemon.waiting import wait
 from dlsched.daemon.wiring import (
     confinement,
     cpu_text,
@@ -55,7 +53,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.state import JobState, JobView
-from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.clock import SystemClock, wait
 from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.dry_run import DryRun

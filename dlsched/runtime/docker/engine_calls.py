@@ -193,8 +193,7 @@ class EngineCalls:
 
     def start_again(self, container: str) -> None:
         """Start a container that has ended."""
-        with self.instance.busy.of(container):
-            self.instance.unhurried.start(container)
+        self.instance.start(container)
 
     def end_old(self, old: Inspected, stop: Stop) -> None:
         """Rename the old container, then signal it to end."""
@@ -269,8 +268,7 @@ class EngineCalls:
             write_allotment(folder, replace(allotment, stop_soon=False, checkpoint_wanted=False))
         if old.restart is not None and not old.risks_gpus:
             self.instance.unhurried.update(old.container_id, restart_update(old.restart))
-        with self.instance.busy.of(old.container_id):
-            self.instance.unhurried.start(old.container_id)
+        self.instance.start(old.container_id)
         self.name(old)
 
     def name(self, old: Inspected) -> None:

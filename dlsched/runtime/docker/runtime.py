@@ -30,7 +30,6 @@ from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.engine_calls import EngineCalls
-from dlsched.runtime.docker.engine_events import Events
 from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
@@ -40,7 +39,7 @@ from dlsched.runtime.docker.instance import UNHURRIED_S, DockerOptions, Instance
 from dlsched.runtime.docker.limits.changing import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.docker.listing import Events, Listings
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.progress_readers import Outside
 from dlsched.runtime.docker.watch import Watch, Watches

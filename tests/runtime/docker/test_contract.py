@@ -15,7 +15,7 @@ from dlsched.model.actions import Remove
 from dlsched.model.facts import Observation
 from dlsched.model.spec import Stop
 from dlsched.runtime.docker import watch
-from dlsched.runtime.docker.engine_events import Events
+from dlsched.runtime.docker.listing import Events
 from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime

@@ -39,10 +39,17 @@ from dlsched.runtime.docker.instance import DockerOptions, Instance
 from dlsched.runtime.docker.limits.actual import (
     ContainerLimits,
     as_listed,
+    in_step,
     leave_idle_class,
+    memory_unrestored,
+    memory_update,
     read_limits,
     refusal,
+    too_low,
+    unchangeable,
     unrestored,
+    with_given,
+    with_original,
 )
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
@@ -55,15 +62,6 @@ from dlsched.runtime.docker.limits.dialect import (
     with_owners_limit,
 )
 from dlsched.runtime.docker.limits.group import give_weight_back
-from dlsched.runtime.docker.limits.memory import (
-    in_step,
-    memory_unrestored,
-    memory_update,
-    too_low,
-    unchangeable,
-    with_given,
-    with_original,
-)
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import (
     ELSEWHERE,
