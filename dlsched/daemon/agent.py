@@ -56,7 +56,6 @@ from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock, wait
 from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
-from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.originals import FOLDER as ORIGINALS
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
@@ -120,9 +119,7 @@ class Agent:
             confine=lambda spec: confinement(spec, self._settings),
             presets=presets,
         )
-        docker = runtime(engine, self._clock, self._wake)
-        self._use_presets = docker.use_presets
-        self._runtime = DryRun(docker) if dry_run else docker
+        self._runtime = docker = runtime(engine, self._clock, self._wake)
         self._cluster = None
         # Switched off, it still keeps the jobs that it has: they are not to end for a setting.
         part = settings.cluster.enabled or has_assignments(settings.state_dir)
@@ -402,7 +399,7 @@ class Agent:
             further = f" (and {len(more)} more)" if more else ""
             log.error("the old presets stay, as the new ones are refused: %s%s", first, further)  # noqa: TRY400
             return None
-        self._use_presets(presets)
+        self._runtime.use_presets(presets)
         return presets
 
     def _about(self) -> Mapping[str, object]:
