@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlsched.config.inbox.scan import Inbox, InboxScan
+from dlsched.config.metrics.resolving import Presets
+from dlsched.config.users import Tenants
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact
@@ -21,7 +23,6 @@ class DesiredFolder:
     ) -> None:
         """`claims` None: nothing is recorded, as in a dry run."""
         self._inbox = inbox
-        self.use, self.changed = inbox.use, inbox.changed
         self._folder = folder
         self._claims = claims
         self._known: set[tuple[str, str]] = set()
@@ -34,6 +35,14 @@ class DesiredFolder:
         self._scanned: InboxScan | None = None
         self._desired = Desired()
         """The result of `_scanned`."""
+
+    def use(self, tenants: Tenants, presets: Presets | None) -> None:
+        """As `Inbox.use`."""
+        self._inbox.use(tenants, presets)
+
+    def changed(self) -> bool:
+        """As `Inbox.changed`."""
+        return self._inbox.changed()
 
     def scan(self, now_s: float) -> Desired:
         """Scan the folder; a container is spared while its file may still be there."""
