@@ -77,8 +77,8 @@ def test_the_policy_allows_nothing_of_others_and_nothing_inline() -> None:
     "path",
     [
         "nothing.js",
-        "../api/live_page.py",
-        "%2e%2e/api/live_page.py",
+        "../api/routes.py",
+        "%2e%2e/api/routes.py",
         "js%2F..%2Findex.html",
         "/etc/passwd",
         "",

@@ -264,7 +264,7 @@ def sources(job: JobStatus) -> list[str]:
     sidecar, log, parts = job.sidecar, job.sidecar.log, []
     if sidecar.trouble is not None and sidecar.trouble not in (job.blind or ""):
         parts.append(sidecar.trouble)
-    if sidecar.lacks is not None and sidecar.lacks != job.blind:
+    if sidecar.lacks is not None and job.blind is None:
         parts.append(sidecar.lacks)
     if log is not None and log.lines and not log.matched:
         first = "" if log.example is None else f"; the first line: {log.example}"
