@@ -196,13 +196,10 @@ class EngineCalls:
         self.instance.start(container)
 
     def end_old(self, old: Inspected, stop: Stop) -> None:
-        """Rename the old container, then signal it to end."""
-        self.set_aside(old)
-        self.end(old, stop, soon=True)
-
-    def set_aside(self, old: Inspected) -> None:
-        """Rename the old container. Raises EngineRefused: it keeps its own name."""
+        """Rename the old container, then signal it to end. Raises EngineRefused: it keeps its own
+        name."""
         self._name(old.container_id, set_aside_name(self.instance.name, old.job))
+        self.end(old, stop, soon=True)
 
     def end(self, one: Inspected, stop: Stop, *, soon: bool = False) -> None:
         """Signal a container to end, without a restart policy; `soon`: also in its allotment."""

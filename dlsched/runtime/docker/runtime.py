@@ -345,7 +345,8 @@ class DockerRuntime:
 
     @property
     def held(self) -> str | None:
-        """Why nothing may be changed, since everything was given back; None: changes are made."""
+        """Why nothing may be changed: everything was given back, or it is a dry run; None: changes
+        are made."""
         return self._machine.held
 
     def hold(self, why: str | None) -> None:
@@ -374,10 +375,9 @@ class DockerRuntime:
 
         Raises OSError, ValueError.
         """
-        watch = self._watches.get(self._watches.ids.get(job, ""))
-        if watch is not None and watch.described.adopted is not None:
-            return
-        change_allotment(job_dir(self._instance.options.state_dir, job), deliverable=deliverable)
+        described = self._watches.of_job(job)
+        if described is None or described.adopted is None:
+            change_allotment(job_dir(self._instance.state_dir, job), deliverable=deliverable)
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""

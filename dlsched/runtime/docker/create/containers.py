@@ -21,8 +21,7 @@ from dlsched.report.fitting import OURS, threads_for
 from dlsched.runtime.cgroup.cpu_units import PERIOD_US, quota_us
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.injection import NO_GPUS, Injection
-from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.docker.gpus.injection import NO_GPUS, Injection, MpsClient
 
 Count = Literal["cpus", "cores"]
 """Threads for the CPUs that the job may use; of "cores" at most one for each physical core."""

@@ -35,8 +35,14 @@ from dlsched.runtime.docker.create.containers import (
     restart_update,
 )
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
-from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
+from dlsched.runtime.docker.gpus.injection import (
+    Injector,
+    MpsClient,
+    NotInjectable,
+    client_of,
+    paced,
+    running_pipes,
+)
 from dlsched.runtime.docker.identity.claims import inherits_labels
 from dlsched.runtime.docker.identity.labels import (
     ORIGIN,

@@ -33,8 +33,7 @@ from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
-from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
-from dlsched.runtime.docker.gpus.mps import paced
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector, paced
 from dlsched.runtime.docker.instance import DockerOptions, Instance
 from dlsched.runtime.docker.limits.actual import (
     ContainerLimits,
