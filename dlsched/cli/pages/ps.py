@@ -349,7 +349,7 @@ def forecast_cell(job: JobStatus) -> Cell:
     which too many requests fail."""
     forecast = _next(job)
     if job.failing is not None:
-        ratio = job.errors / (job.requests + job.errors)
+        ratio = job.errors / max(job.requests + job.errors, 1)
         return Cell(f"{render_percent(ratio)} fail", "bold red")
     if job.uncertain is not None:
         return Cell(job.uncertain, "dim" if job.uncertain == "idle" else "yellow")
