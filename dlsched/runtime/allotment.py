@@ -59,8 +59,6 @@ class Allotment:
     """Share of each of its GPUs' time that it is to pace itself to."""
     gpus: tuple[str, ...] = ()
     """UUIDs."""
-    deadline: float | None = None
-    """Unix time in seconds: the job has no other clock in common with the agent."""
     stop_soon: bool = False
     checkpoint_wanted: bool = False
     deliverable: bool = False

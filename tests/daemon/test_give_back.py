@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.daemon import give_back
-from dlsched.daemon.give_back import NotReleased, Release
+from dlsched.daemon import source as give_back
+from dlsched.daemon.source import NotReleased, Release
 from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.simulation.clock import VirtualClock
 
