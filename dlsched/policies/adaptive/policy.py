@@ -392,6 +392,10 @@ def _kept_cores(job: JobView) -> float:
 def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     """Weights of the jobs under contention, in cores: one equal share is `even_cores`.
 
+    Until a service comes near its target all jobs weigh as under plain Docker. From then on all
+    services have priority but those whose weight is taken back (`Ease`): without it the others
+    would be squeezed by the first, and each would cost an update of its own.
+
     A closed loop weighs by its use, at least an equal share, so that one that cannot meet its
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
@@ -418,6 +422,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     }
     ahead |= others
     weights |= {name: each * own[name] * shares for name, shares in others.items()}
+    if not any(one.ease.pressed for one in services.memory):
+        weights = {name: each * own[name] for name in weights}
     for name in parts.greedy:
         weights[name] = min(weights[name], each * own[name])
     behind = [job for job in snapshot.running if job.name not in weights]
