@@ -145,7 +145,7 @@ def eased(
             return ease
         dearer = ease.is_dearer or cost_core_s > CLEARLY * ease.before.cost_core_s
         ease = replace(ease, before=None, since_s=now_s)
-        if not dearer or latency_ratio < ease.pressed_ratio:
+        if not (wants and dearer) or latency_ratio < ease.pressed_ratio:
             return ease
         return replace(ease, pressed=False, steps=1, again_s=now_s + AGAIN_S)
     if not ease.steps:
