@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dlsched.estimate.tuning import (
-    AGAIN_S,
     AHEAD,
     CLEARLY,
     FINE,
@@ -127,9 +126,7 @@ class AdaptiveMemory:
     light: tuple[str, ...] = ()
     """Those that use little."""
     greedy: tuple[str, ...] = ()
-    """Services that weigh an equal share: they use more than their share, or than they need."""
-    spared: Mapping[str, float] = field(default_factory=dict)
-    """Services that came near their targets with an equal share: until when they have more."""
+    """Services that weigh an equal share, since they use more than they are known to need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,6 @@ class Divided:
     heavy: Mapping[str, float]
     light: tuple[str, ...]
     greedy: tuple[str, ...]
-    spared: Mapping[str, float]
     """`AdaptiveMemory`'s after this cycle."""
 
 
@@ -196,7 +192,6 @@ class AdaptivePolicy:
                 parts.heavy,
                 parts.light,
                 parts.greedy,
-                parts.spared,
             ),
             next_s=rule.interval_s,
             weights={**_weights(parts, snapshot), **dict.fromkeys(back.behind, 0.0)},
@@ -221,7 +216,7 @@ def _slowed(snapshot: Snapshot, limits: Mapping[str, float | None]) -> set[str]:
 
 def _why_even(parts: Divided) -> dict[str, str]:
     """The reasons of services that weigh an equal share."""
-    why = "the job uses more CPU than it needs or than its share, so it weighs an equal share"
+    why = "the job uses more CPU than it is known to need, so its weight is that of an equal share"
     known = parts.services.why
     return {name: f"{known[name]}; {why}" for name in parts.greedy if name in known}
 
@@ -267,65 +262,45 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     theirs = {job.name: shares[job.name] for job in others}
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
     heavy = untargeted.heavy(others, training, before.heavy, snapshot, free, even)
-    light = untargeted.takes_little([*serving, *others], before.light, even)
+    light = untargeted.takes_little(others, before.light, even)
     named: tuple[Collection[str], ...] = (heavy, light) if snapshot.node.weighs else ((), ())
     rest = untargeted.place(others, theirs, named[0], named[1], snapshot.resource)
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
-    behind = {job.name for job in training}.union(heavy)
-    greeds, spared = greedy(snapshot, services.memory, before, even, free, behind)
-    return Divided(capacity, free, services, trainings, rest, even, heavy, light, greeds, spared)
+    greeds = greedy(snapshot, services.memory, before.greedy, even)
+    return Divided(capacity, free, services, trainings, rest, even, heavy, light, greeds)
 
 
 def greedy(
     snapshot: Snapshot,
     services: Sequence[ServiceMemory],
-    before: AdaptiveMemory,
+    before: Collection[str],
     even_cores: float,
-    free_cores: float,
-    behind: Collection[str],
-) -> tuple[tuple[str, ...], dict[str, float]]:
-    """The names of services that weigh an equal share, as under plain Docker, where others that may
-    be open loops weigh more; and until when services are spared that.
+) -> tuple[str, ...]:
+    """The names of services that take more CPU than they are known to need: they weigh an equal
+    share, as under plain Docker, where others that may be open loops weigh more.
 
-    They use more than half of an equal share of the node, `even_cores`, and no answer of theirs is
-    known, or they are far from their targets and use clearly more than their share, or than they
-    need. So do loops of several clients. What jobs other than those `behind` leave of `free_cores`
-    is shared equally with these. One that was greedy `before` still is until it uses little, or
-    comes near its target: then it needed what it took, and is spared.
+    They use more than half of an equal share while no answer of theirs is known, or while they are
+    far from their targets and need much less, as a loop of several clients without pauses does. One
+    that was greedy `before` still is until it comes near its target.
     """
     known = {one.name: one for one in services}
-    now_s = snapshot.now_s
-    spared = {name: until_s for name, until_s in before.spared.items() if until_s > now_s}
-    weight = math.fsum(job.spec.weight for job in snapshot.running if job.name in behind)
-    left_cores = free_cores - math.fsum(
-        job.usage.window_cores or 0.0 for job in snapshot.running if job.name not in behind
-    )
 
     def is_greedy(job: JobView) -> bool:
-        one, used_cores, was = known[job.name], job.usage.window_cores, job.name in before.greedy
+        one, used_cores = known[job.name], job.usage.window_cores
         if used_cores is None:
-            return was
-        is_settled = one.arrivals.span_s >= SETTLED_S
+            return job.name in before
         share_cores = even_cores * job.spec.weight
         if used_cores <= MOSTLY * share_cores or not one.may_be_open:
             return False
         if one.model is None:
-            return now_s - (job.started_at_s or 0.0) >= SETTLED_S
-        if was and is_settled:
-            if CLEARLY * one.latency_ratio >= 1.0:
-                spared[job.name] = now_s + AGAIN_S
-            return job.name not in spared
-        if one.latency_ratio >= MOSTLY or job.name in spared:
-            return False
-        part_cores = (left_cores + used_cores) * job.spec.weight / (weight + job.spec.weight)
-        if behind and is_settled and used_cores > CLEARLY * max(part_cores, share_cores):
-            return True
-        return CLEARLY * CLEARLY * one.asked_cores < min(used_cores, share_cores)
+            return snapshot.now_s - (job.started_at_s or 0.0) >= SETTLED_S
+        most = 1.0 / CLEARLY if job.name in before else MOSTLY
+        needs_cores = CLEARLY * CLEARLY * one.asked_cores
+        return one.latency_ratio < most and needs_cores < min(used_cores, share_cores)
 
     serving = (job for job in snapshot.running if isinstance(job.spec.target, LatencyTarget))
-    found = tuple(sorted(job.name for job in serving if job.name in known and is_greedy(job)))
-    return found, spared
+    return tuple(sorted(job.name for job in serving if job.name in known and is_greedy(job)))
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
@@ -437,7 +412,7 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     # A service waits for its next request most of the time, a training computes all the time.
     weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
     for name in weights:
-        even = each * own[name] * ahead.get(name, AHEAD if name in parts.light else 1.0)
+        even = each * own[name] * ahead.get(name, 1.0)
         weights[name] = even if name in ahead else max(weights[name], even)
     middle = min((AHEAD, *(max(weights[name] / (each * own[name]), 1.0) for name in weights)))
     others = {

@@ -97,27 +97,6 @@ def test_a_hog_that_others_squeeze_precedes_no_closed_loop() -> None:
     assert weights["hog"] <= weights["a"]
 
 
-def test_a_closed_loop_that_uses_little_weighs_as_much_as_an_open_one() -> None:
-    open_loop = service("a", 0.2, used=0.5)
-    open_loop = replace(open_loop, progress=replace(open_loop.progress, in_flight=0))
-    weights = course(open_loop, service("b", used=0.1), training("t", used=1.4)).weights
-    assert weights["b"] == pytest.approx(weights["a"])
-
-
-def test_a_service_that_takes_more_than_its_share_yields_until_it_comes_near_its_target() -> None:
-    policy, memory, found = load("adaptive"), None, []
-    for second, latency_s in enumerate([0.04] * 12 + [0.2] * 12 + [0.04] * 12):
-        loop = replace(service("a", 0.2, used=1.4), attained_core_s=1.4 * second)
-        fresh = from_latencies([latency_s] * 25)
-        loop = replace(loop, progress=Progress(fresh=fresh, in_flight=4, as_of_s=10.0))
-        jobs = (loop, training("t", used=0.6))
-        decision = policy.decide(snapshot(*jobs, now_s=10.0 + second, capacity=2.0), memory)
-        memory = decision.memory
-        found.append(decision.weights["a"] / decision.weights["t"])
-    assert found[11] == pytest.approx(1.0)
-    assert min(found[23], found[35]) > 10.0, "it needs what it takes, and is not tried again soon"
-
-
 def test_beside_a_training_a_service_has_no_ceiling() -> None:
     assert course(service("a", 0.2), training("b", used=1.5)).limits["a"] == Limits()
 
