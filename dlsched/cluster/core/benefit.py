@@ -49,7 +49,7 @@ class Effect(NamedTuple):
 
     @property
     def gains(self) -> str:
-        """What it gains, or loses, in words."""
+        """By how much it gains or loses, as a text."""
         return f"{'gain' if round(self.gain_s) >= 0 else 'lose'} {abs(self.gain_s):.0f} s"
 
     def lacks(self, least_gain_s: float, bold: bool = False) -> str | None:
