@@ -57,6 +57,11 @@ class Cause(StrEnum):
     """More requests come than it can answer, whatever it gets."""
     NOT_KNOWN = "not known"
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether more CPU may help, as far as is known."""
+        return self in (Cause.CPU, Cause.THREADS, Cause.NOT_KNOWN)
+
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:

@@ -319,6 +319,11 @@ class JobView:
         return self.spec.name
 
     @property
+    def cpu_helps(self) -> bool:
+        """Whether more CPU may make it faster: no other cause of its latency is known."""
+        return self.bottleneck is None or self.bottleneck.cause.is_cpu
+
+    @property
     def unheard(self) -> str | None:
         """Why nothing may be concluded from its reports, for policies; None: they may be used. A
         service that is idle only as far as its silence shows is trusted no more than a blind one:

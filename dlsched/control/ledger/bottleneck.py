@@ -138,13 +138,10 @@ def _calls(jobs: Sequence[JobView], facts: Mapping[str, ContainerFact]) -> dict[
     return found
 
 
-_OTHERS = frozenset({Cause.CPU, Cause.NOT_KNOWN, Cause.THREADS})
-
-
 def bottleneck_alarms(jobs: Sequence[JobView]) -> tuple[Alarm, ...]:
     """Of services that CPU does not help. Threads that spin have an alarm of their own."""
     return tuple(
         Alarm(job.name, AlarmKey.BOTTLENECK, f"{job.name}: {job.bottleneck.text}")
         for job in jobs
-        if job.bottleneck is not None and job.bottleneck.cause not in _OTHERS
+        if job.bottleneck is not None and not job.bottleneck.cause.is_cpu
     )
