@@ -1,10 +1,12 @@
-"""Why a service misses its latency target, from samples of what its threads wait for.
+"""Why a service misses its latency target, or a training hardly computes, from samples of what its
+threads wait for.
 
 Everything is compared in threads, as a mean over the same time: those that run, that could run and
 have no CPU, that wait for the disk, for memory or for one lock, and requests that wait for another
 service. The largest is the cause if it is clearly the largest, and large beside the requests that
-are open (Little's law: their mean number is their rate times their latency). Else the cause is not
-known: a wrong name sends people to the wrong place. `benchmarks run bottleneck` has the evidence.
+are open (Little's law: their mean number is their rate times their latency; a training's is one:
+its step). Else the cause is not known: a wrong name sends people to the wrong place. `benchmarks
+run bottleneck` has the evidence.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dlsched.estimate.measured import latency_of
 from dlsched.estimate.spinning import spinning_text, spins
 from dlsched.estimate.tuning import FULL_RATIO, MOSTLY
 from dlsched.model.bottleneck import Cause, WaitFact
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Spinning
 from dlsched.model.units import counted, render_bytes, render_percent, render_seconds
 
@@ -52,6 +54,8 @@ QUEUE = 2.0
 """Requests open for each thread that runs from which there is a queue before them."""
 LOCK_CORES = 0.5
 """With more CPU in use, threads at a lock may wait for one that computes."""
+IDLE_CORES = 0.5
+"""A training that uses less waits most of the time: without a GPU, all that it does is compute."""
 BY_ITSELF = 0.15
 """How far from one core an interpreter that runs one thread at a time may be."""
 
@@ -111,11 +115,19 @@ class _Means(NamedTuple):
 
 
 def misses(job: JobView) -> bool:
-    """Whether it is a service whose latency is above its target."""
-    if not job.runs or not isinstance(job.spec.target, LatencyTarget):
+    """Whether it is a service whose latency is above its target, or a training that hardly computes
+    and has no GPU for which it may wait."""
+    if not job.runs or job.spec.target is None:
         return False
+    if _trains(job):
+        used_cores = job.usage.window_cores
+        return not job.spec.container.gpus and used_cores is not None and used_cores < IDLE_CORES
     ratio = latency_of(job)[1]
     return ratio is not None and ratio > 1.0
+
+
+def _trains(job: JobView) -> bool:
+    return isinstance(job.spec.target, AccuracyTarget)
 
 
 def judge(
@@ -149,6 +161,8 @@ def judge(
         clear = clear and most >= computing
     if clear:
         return _SAYS[cause](now, job)
+    if _trains(job):
+        return _loader(now) if now.used + sum(amounts.values()) < IDLE_CORES else None
     if max(amounts[Cause.MEMORY], amounts[Cause.DISK], amounts[Cause.CALLEE]) >= now.least:
         return _not_known(now, job)
     if now.locked >= MOSTLY * now.open and now.used < LOCK_CORES and now.queued < LOCK_CORES:
@@ -162,7 +176,7 @@ def _means(readings: Sequence[Reading], span_s: float, job: JobView, window_s: f
     first, last = readings[0].waits, readings[-1].waits
     # Young requests may be missing among those in flight, and slow ones among the answered.
     answered = job.progress.recent.sum_s / window_s
-    in_flight = [max(one.in_flight, answered) for one in readings]
+    in_flight = [1.0 if _trains(job) else max(one.in_flight, answered) for one in readings]
     used = max(readings[-1].used_core_s - readings[0].used_core_s, 0.0) / span_s
     kernel = min(max(last.kernel_s - first.kernel_s, 0.0) / span_s, used)
     disk = max(
@@ -293,6 +307,16 @@ def _callee(now: _Means, _: JobView) -> Found:
         f"Of its {now.open:.1f} open requests {min(callee.waiting, now.open):.1f} waited for "
         f"{callee.job}, which takes {render_seconds(callee.mean_s)} to answer.",
         f"More CPU for it does not help; `dlsched why {callee.job}` may say why that is slow.",
+    )
+
+
+def _loader(now: _Means) -> Found:
+    return Found(
+        Cause.LOADER,
+        f"Its {now.threads:.0f} threads ran {now.used:.2f} s in each second, and waited for no "
+        "CPU, memory or disk.",
+        "More CPU does not help; see what it waits for: most often its data, or a process that "
+        "prepares them.",
     )
 
 

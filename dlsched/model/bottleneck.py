@@ -1,5 +1,5 @@
-"""What a service that misses its target waits for: the kernel's counts of one sample, and the cause
-that they show."""
+"""What a service that misses its target, or a training that hardly computes, waits for: the
+kernel's counts of one sample, and the cause that they show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WaitFact:
 
 
 class Cause(StrEnum):
-    """Why a service misses its target."""
+    """Why a service misses its target, or a training hardly computes."""
 
     CPU = "CPU"
     """Its threads wait for a CPU: at its limit, or behind others."""
@@ -55,6 +55,8 @@ class Cause(StrEnum):
     """Another service, which it calls, is slow."""
     TRAFFIC = "traffic"
     """More requests come than it can answer, whatever it gets."""
+    LOADER = "loader"
+    """A training's threads wait, and not for a CPU, memory or the disk: for its data, mostly."""
     NOT_KNOWN = "not known"
 
     @property
@@ -65,7 +67,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The cause for which a service misses its target."""
+    """The cause for which a service misses its target, or a training hardly computes."""
 
     cause: Cause
     evidence: str

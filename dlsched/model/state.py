@@ -312,7 +312,8 @@ class JobView:
     diverged: Diverged | None = None
     """How its training diverged; None: it did not, or its values are finite again."""
     bottleneck: Bottleneck | None = None
-    """Why it misses its latency target; None: it meets it, or too little is measured yet."""
+    """Why it misses its latency target, or as a training hardly computes; None: it does not, or
+    too little is measured yet."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,5 @@
-"""Names the bottleneck of each service that misses its target, and keeps the name."""
+"""Names the bottleneck of each service that misses its target, and of each training that hardly
+computes, and keeps the name."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from dlsched.estimate.bottleneck import Callee, Found, Reading, judge, misses
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.facts import ContainerFact
+from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView, NodeView
 
 READINGS = 10
@@ -62,7 +64,7 @@ class _Job:
 
 
 class Bottlenecks:
-    """The services that miss their targets, by name."""
+    """The services that miss their targets, and trainings that hardly compute, by name."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
@@ -143,5 +145,7 @@ def bottleneck_alarms(jobs: Sequence[JobView]) -> tuple[Alarm, ...]:
     return tuple(
         Alarm(job.name, AlarmKey.BOTTLENECK, f"{job.name}: {job.bottleneck.text}")
         for job in jobs
-        if job.bottleneck is not None and not job.bottleneck.cause.is_cpu
+        if job.bottleneck is not None
+        and isinstance(job.spec.target, LatencyTarget)
+        and not job.bottleneck.cause.is_cpu
     )

@@ -23,8 +23,8 @@ from dlsched.estimate.bottleneck import SAMPLES_MIN
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.bottleneck import Bottleneck, Cause, WaitFact
-from dlsched.model.facts import NodeFact, Observation, Report, WireFact
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.facts import NodeFact, Observation, Report, Usage, WireFact
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobState, JobView, NodeView, Progress
 from tests.doubles import job_spec, running
 
@@ -182,3 +182,19 @@ def test_the_ledger_names_it_in_the_view_and_in_an_alarm() -> None:
     assert job.bottleneck is not None
     assert job.bottleneck.cause is Cause.DISK
     assert [alarm.key for alarm in state.alarms] == [AlarmKey.BOTTLENECK]
+
+
+def test_a_training_that_waits_has_a_cause_and_no_alarm() -> None:
+    bottlenecks, usage = Bottlenecks(), Usage(window_cores=0.1)
+    spec = replace(job_spec("a"), target=AccuracyTarget("accuracy", 0.9, 0.97))
+    view, node = JobView(spec, JobState.RUNNING, usage=usage), NodeView(4.0, 4.0, 8 << 30)
+    for at in range(READINGS):
+        now_s = at * EVERY_S
+        facts = {"a": replace(running("a"), waits=WaitFact(now_s, threads=3.0, free=1.0))}
+        (found,) = bottlenecks.named([view], facts, node, now_s, 30.0)
+    assert found.bottleneck is not None
+    assert found.bottleneck.cause is Cause.LOADER
+    assert bottleneck_alarms([found]) == ()
+    view = replace(view, usage=Usage(window_cores=3.0))
+    (found,) = bottlenecks.named([view], facts, node, now_s + MET_S + EVERY_S, 30.0)
+    assert found.bottleneck is None

@@ -39,7 +39,7 @@ def service(name: str = "a", latency_s: float = 0.081, count: int = 40) -> JobVi
     return replace(view, progress=Progress(window=window, as_of_s=10.0))
 
 
-UNMENDED = {Cause.MEMORY, Cause.DISK, Cause.LOCK, Cause.CALLEE, Cause.TRAFFIC}
+UNMENDED = {*Cause} - {Cause.CPU, Cause.THREADS, Cause.NOT_KNOWN}
 
 
 def waiting(cause: Cause) -> JobView:
