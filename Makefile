@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all demo-cluster test test-all test-browser vendor durations test-v2 bench gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
+.PHONY: help demo demo-cluster test test-all test-browser vendor durations test-v2 bench gpu-truth torture models dashboard docs man wheels release lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -16,9 +16,6 @@ help:  ## what can be made
 
 demo: environment  ## two services beside busy neighbours, before and after dlsched has them: three minutes
 	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks run demo
-
-demo-all: environment  ## eight models under every policy, and real traffic beside a training: 13 minutes
-	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo-all
 
 demo-cluster: environment  ## trainings on three hosts of one swarm, one killed and one drained while they run
 	@$(PYTHON) -m benchmarks run demo-cluster

@@ -35,13 +35,6 @@ BENCHES = {
         "yes",
         "two services beside two busy neighbours, before and after they are adopted (make demo)",
     ),
-    "demo-all": Bench(
-        "benchmarks.real.demo_all",
-        "real",
-        "13 min",
-        "yes",
-        "eight models, and real traffic, under plain Docker and dlsched (make demo-all)",
-    ),
     "demo-cluster": Bench(
         "benchmarks.real.cluster_demo",
         "real",
@@ -55,13 +48,6 @@ BENCHES = {
         "25 min",
         "yes",
         "adaptive on services beside plain Docker, DQoES and proportional control",
-    ),
-    "adaptive-schedules": Bench(
-        "benchmarks.real.training:main_schedules",
-        "real",
-        "45 min",
-        "yes",
-        "adaptive on trainings beside plain Docker and an oracle",
     ),
     "open-loop-real": Bench(
         "benchmarks.real.http_services",
@@ -285,7 +271,7 @@ BENCHES = {
         "wire",
         "60 min",
         "no",
-        "response times at sockets beside what clients saw; their cost; a reader that breaks",
+        "response times at sockets beside what clients saw, and their cost",
     ),
     "first-minute": Bench(
         "benchmarks.wire.first_minute",

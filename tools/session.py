@@ -153,21 +153,13 @@ class Session:
         containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
         return [*own, *containerds, *shims]
 
-    def confine(self, group_weight: float | None = None) -> None:
-        """Hold all containers of this instance together within the cores asked for.
-
-        A quota on their common group, since plain Docker knows no bound for several containers. On
-        the private engine, whose group is ours, that group gets the weight that dlsched's own has
-        at the top of a host: `group_weight`, or by default what the settings have.
-        """
-        if _CGROUP_PARENT is not None:
-            weigh_group(_CGROUP_PARENT, group_weight or Settings().group_weight or 1.0)
-        if self._capacity is None:
-            return
-        label = f"dlsched.instance={self.instance}"
-        own = self.engine.containers.list(filters={"label": label}, ignore_removed=True)
-        for container in own[:1]:
-            confine_group(container.attrs["State"]["Pid"], self._capacity)
+    def weigh(self) -> None:
+        """On the private engine, give its group the weight that dlsched's own has on a host."""
+        for mount in cgroup_mounts() if _CGROUP_PARENT is not None else ():
+            for name, default in (("cpu.shares", 1024), ("cpu.weight", 100)):
+                file = Path(f"{mount}{_CGROUP_PARENT}") / name
+                if file.exists():
+                    file.write_text(str(round((Settings().group_weight or 1.0) * default)))
 
     def drop(self, name: str, text: str) -> None:
         """A job file into the watch folder, whole."""
@@ -328,37 +320,6 @@ def undivided() -> Iterator[None]:
             signal.signal(number, handler)
         for came_first in came[:1]:
             signal.raise_signal(came_first)
-
-
-def weigh_group(path: str, weight: float) -> None:
-    """Give a group the weight of so many containers beside the rest of the host."""
-    for mount in cgroup_mounts():
-        for name, default in (("cpu.shares", 1024), ("cpu.weight", 100)):
-            file = Path(f"{mount}{path}") / name
-            if file.exists():
-                file.write_text(str(round(weight * default)))
-
-
-def confine_group(pid: int, cores: float, proc: Path = Path("/proc")) -> Path:
-    """Put a CPU quota on the group above the process's own; returns the file written."""
-    path = _cpu_group(pid, proc)
-    for mount in cgroup_mounts():
-        group = Path(f"{mount}{path}").parent
-        if (group / "cpu.cfs_quota_us").exists():
-            period_us = int((group / "cpu.cfs_period_us").read_text())
-            (group / "cpu.cfs_quota_us").write_text(str(round(cores * period_us)))
-            return group / "cpu.cfs_quota_us"
-        if (group / "cpu.max").exists():
-            (group / "cpu.max").write_text(f"{round(cores * 100_000)} 100000")
-            return group / "cpu.max"
-    raise RuntimeError("the containers' common control group cannot be found, so not be bounded")
-
-
-def _cpu_group(pid: int, proc: Path = Path("/proc")) -> str:
-    """The control group of a process that has its CPU limits, below its hierarchy's mount."""
-    fields = [line.split(":", 2) for line in (proc / f"{pid}/cgroup").read_text().splitlines()]
-    v1 = next((path for _, names, path in fields if "cpu" in names.split(",")), None)
-    return v1 or next(path for _, names, path in fields if not names)
 
 
 def _is(process: psutil.Process, name: str) -> bool:

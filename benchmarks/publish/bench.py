@@ -10,7 +10,7 @@ from __future__ import annotations
 from benchmarks.options import end_on_terminate, options
 
 PARTS = (
-    "loop-real", "training", "adaptive-real", "adaptive-schedules", "adaptive-inference",
+    "loop-real", "training", "adaptive-real", "adaptive-inference",
     "adaptive-training", "open-loop", "open-changes", "open-loop-real", "no-harm", "verdicts",
     "mixed", "sim-vs-real", "gpu-placement", "gpu-move",
 )  # fmt: skip

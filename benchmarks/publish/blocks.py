@@ -134,7 +134,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     **{
         name: _of(name, _tables, _figures, _host)
         for name in (
-            "adaptive-real", "adaptive-schedules", "demo", "full-host", "open-loop-real", "mixed",
+            "adaptive-real", "demo", "full-host", "open-loop-real", "mixed",
             "loop", "cluster-torture", "soak", "wire", "first-minute", "threads", "spinning",
         )
     },

@@ -25,7 +25,6 @@ from benchmarks.publish.results import grouped, verdict
 from benchmarks.real.comparison import (
     FLOOR_CORES,
     DemoJob,
-    Plan,
     begin,
     run_policy,
     spec_text,
@@ -93,7 +92,6 @@ POLICIES: Mapping[float, tuple[str, ...]] = {
 """By demand, as a part of capacity. `dqoes-published` in the reading that does best where all
 fit."""
 
-CALIBRATE_S = 20.0
 FILL_RATIO = 0.85
 """Of capacity, how much is handed out at once while targets are measured."""
 
@@ -115,16 +113,14 @@ def timing(policy: str) -> tuple[float, float]:
 def run_seed(seed: int) -> Iterator[dict[str, object]]:
     """One set on fresh containers: its targets at each demand, then the row of each policy."""
     with session() as one:
-        jobs, capacity = begin(one, Plan(seed=seed))
+        jobs, capacity = begin(one, seed)
         for demand, policies in POLICIES.items():
             shares = {job.name: demand * capacity * job.part for job in jobs}
             asked = Asked(capacity, shares, FLOOR_CORES)
             targets, plain = _targets(one, jobs, asked), list[Judged]()
             for policy in policies:
                 stage(f"seed {seed}, {demand} of {capacity:.2f} cores, policy {policy}")
-                settle_s, judge_s = timing(policy)
-                plan = Plan(seed, demand_ratio=demand, settle_s=settle_s, judge_s=judge_s)
-                kept = run_policy(one, plan, policy, targets)
+                kept = run_policy(one, seed, demand, policy, targets, timing(policy))
                 plain = kept.judged() if policy == PLAIN else plain
                 row = row_of(kept, demand, asked, plain)
                 print(f"   {row}", flush=True)
@@ -143,7 +139,7 @@ def _targets(one: Session, jobs: Sequence[DemoJob], asked: Asked) -> dict[str, f
         held = {
             job: cores if job in names else asked.floor_cores for job, cores in asked.shares.items()
         }
-        measured = targets_at(one, held, CALIBRATE_S)
+        measured = targets_at(one, held)
         found |= {job: measured[job] for job in names}
     for job in jobs:
         one.drop(job.name, spec_text(job, found[job.name]))

@@ -1,4 +1,4 @@
-"""One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
+"""One seed's services on real containers: calibrate them, then run a policy on them.
 
 Owns the course of events. It must not judge (`benchmarks.judge` does).
 """
@@ -68,84 +68,42 @@ def spec_text(job: DemoJob, target_s: float | None) -> str:
 
 
 FIXED = "tools.fixed_policy:FixedPolicy"
+SATURATE_S, CALIBRATE_S = 6.0, 20.0
+"""For so long it is measured what all can get together, and each model's latency at its share."""
+JUDGE_MOST_S = 60.0
+"""The judged window grows up to this until every job has the requests that its noise needs."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How long what takes, and how much is asked for."""
-
-    seed: int
-    policies: tuple[str, ...] = ("none", "dqoes-published", "adaptive?mode=band", "adaptive")
-    """Names, each with parameters as in `dqoes-published?reading=pool&floor_ratio=0.05`."""
-    jobs: int = 8
-    demand_ratio: float = 0.7
-    """Of the capacity that the calibration measured."""
-    saturate_s: float = 6.0
-    calibrate_s: float = 20.0
-    settle_s: float = 60.0
-    judge_s: float = 20.0
-    judge_most_s: float = 60.0
-    """The judged window grows up to this until every job has the requests that its noise needs."""
-
-
-@dataclass
-class Comparison:
-    """One seed, whole."""
-
-    plan: Plan
-    set: tuple[DemoJob, ...]
-    capacity_cores: float
-    targets: dict[str, float]
-    runs: list[KeptServices]
-
-
-def compare(session: Session, plan: Plan) -> Comparison:
-    jobs, capacity = begin(session, plan)
-    shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
-    stage(
-        f"capacity is {capacity:.2f} cores; measure each model's latency at its drawn share "
-        f"({', '.join(f'{cores:.2f}' for cores in shares.values())} cores)"
-    )
-    targets = targets_at(session, shares, plan.calibrate_s)
-    runs = []
-    for job in jobs:
-        session.drop(job.name, spec_text(job, targets[job.name]))
-    for policy in plan.policies:
-        stage(f"policy {policy}, from plain Docker's even split")
-        runs.append(run_policy(session, plan, policy, targets))
-    return Comparison(plan, jobs, capacity, targets, runs)
-
-
-def begin(session: Session, plan: Plan) -> tuple[tuple[DemoJob, ...], float]:
+def begin(session: Session, seed: int) -> tuple[tuple[DemoJob, ...], float]:
     """Start the models of that seed without targets; returns them and what they can get together.
 
     No daemon runs after it.
     """
-    jobs = draw(plan.seed, plan.jobs)
-    stage(f"start {plan.jobs} models, seed {plan.seed}, all at once under plain Docker")
+    jobs = draw(seed)
+    stage(f"start {len(jobs)} models, seed {seed}, all at once under plain Docker")
     session.start("none")
     for job in jobs:
         session.drop(job.name, spec_text(job, None))
     why, rows = session.why_not_running, session.client.jobs
-    wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models", why)
+    wait_for(lambda: session.running() == len(jobs), 90, f"{len(jobs)} running models", why)
     wait_for(lambda: all(row["requests"] for row in rows()["jobs"]), 60, "every first report", why)
-    session.confine()
+    session.weigh()
     used = []
-    for _ in range(round(plan.saturate_s)):
+    for _ in range(round(SATURATE_S)):
         time.sleep(1.0)
         used.append(session.client.jobs()["node"]["used_cores"])
     session.stop()
     return jobs, float(sorted(used)[len(used) // 2])
 
 
-def targets_at(session: Session, shares: Mapping[str, float], seconds: float) -> dict[str, float]:
+def targets_at(session: Session, shares: Mapping[str, float]) -> dict[str, float]:
     """The mean latency of each model at its share, after a fourth of the time is thrown away."""
     cores = ",".join(f"{job}={share:.4f}" for job, share in shares.items())
     session.start(FIXED, {"cores": cores})
-    warm_s = seconds / 4
+    warm_s = CALIBRATE_S / 4
     time.sleep(warm_s)
     first = session.cycle()
-    time.sleep(seconds - warm_s)
+    time.sleep(CALIBRATE_S - warm_s)
     session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
     series = arrived(session.reports(first))
@@ -157,16 +115,25 @@ def targets_at(session: Session, shares: Mapping[str, float], seconds: float) ->
 
 
 def run_policy(
-    session: Session, plan: Plan, policy: str, targets: Mapping[str, float]
+    session: Session,
+    seed: int,
+    demand: float,
+    policy: str,
+    targets: Mapping[str, float],
+    timing: tuple[float, float],
 ) -> KeptServices:
-    """One policy on jobs whose files already say these targets; keeps its journal."""
+    """One policy on jobs whose files already say these targets; keeps its journal.
+
+    `timing`: from when on it is judged, and for how long at least, in seconds.
+    """
     session.forget()
     session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
-    time.sleep(plan.settle_s)
+    settle_s, judge_s = timing
+    time.sleep(settle_s)
     judged_from_s = time.monotonic() - began_s
-    time.sleep(plan.judge_s)
-    latest_s = began_s + judged_from_s + plan.judge_most_s
+    time.sleep(judge_s)
+    latest_s = began_s + judged_from_s + JUDGE_MOST_S
 
     def judged() -> list[Judged]:
         series = arrived(session.reports(first))
@@ -176,10 +143,8 @@ def run_policy(
         time.sleep(5.0)  # more requests are needed
     session.cycle()  # raises where the daemon has died meanwhile
     session.stop()
-    folder = folder_of(plan.demand_ratio, plan.seed, policy)
+    folder = folder_of(demand, seed, policy)
     session.keep(folder)
-    kept = KeptServices(
-        folder, plan.demand_ratio, plan.seed, policy, first, dict(targets), judged_from_s
-    )
+    kept = KeptServices(folder, demand, seed, policy, first, dict(targets), judged_from_s)
     kept.write()
     return kept

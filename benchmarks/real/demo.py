@@ -280,7 +280,7 @@ class Scene:
             self._run(service.name, "host", ("python", "serve.py", *listen))
         for name in NEIGHBOURS:
             self._run(name, "none", SPIN)
-        self._one.confine()
+        self._one.weigh()
         for container in self._containers.values():
             container.reload()
         for service, address in addresses.items():

@@ -34,6 +34,7 @@ from tools.session import Session, session, wait_for
 
 POLICIES = (PLAIN, "adaptive")
 LOCKED = ROOT / "benchmarks" / "real" / "programs" / "locked.py"
+SETTLE_S, JUDGE_S = 25.0, 40.0
 IMAGES = 8
 """A request: 2 to 7 ms of CPU."""
 
@@ -143,27 +144,19 @@ def begin(one: Session, scenario: Scenario) -> None:
         120,
         "every training's first report",
     )
-    one.confine()
+    one.weigh()
     one.stop()
 
 
-def measure(
-    one: Session,
-    scenario: Scenario,
-    policy: str,
-    number: int,
-    *,
-    settle_s: float,
-    judge_s: float,
-) -> list[Measured]:
+def measure(one: Session, scenario: Scenario, policy: str, number: int) -> list[Measured]:
     """The clients' latencies after the policy has settled; the same arrivals for each policy."""
     one.forget()
     one.start(policy)
-    for row in _clients(one, scenario, settle_s, 1000 * number).values():
+    for row in _clients(one, scenario, SETTLE_S, 1000 * number).values():
         if not row["sent"]:
             raise RuntimeError(f"a client sent nothing: {row}")
     first = one.cycle()
-    answered = _clients(one, scenario, judge_s, 1000 * number + 500)
+    answered = _clients(one, scenario, JUDGE_S, 1000 * number + 500)
     one.cycle()  # raises where the daemon has died meanwhile
     one.stop()
     ceilings = dict.fromkeys(answered, 0)
@@ -188,7 +181,7 @@ def measure(
             ms(row["mean_s"]),
             ms(row["p95_s"]),
             ceilings[service.name],
-            round(updates(reports) / judge_s * 60, 1),
+            round(updates(reports) / JUDGE_S * 60, 1),
             round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
         )
         for service in scenario.services
@@ -282,7 +275,6 @@ def harmed(table: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 NAME = "open-loop-real"
-SETTLE_S, JUDGE_S = 25.0, 40.0
 RUNS = 3
 """Of each real scenario."""
 
@@ -346,16 +338,6 @@ def headlines(real_rows: Sequence[Mapping[str, object]]) -> list[str]:
     ]
 
 
-def told(measured: Sequence[Measured]) -> tuple[dict[str, list[dict[str, object]]], list[str]]:
-    """The tables, and the figures."""
-    rows, runs = real_table(measured), len({row.run for row in measured})
-    tables = {
-        f"Real HTTP services under Poisson clients, ms, median of {runs} runs": rows,
-        "Trainings beside them, and changes of limits": beside_table(measured),
-    }
-    return tables, headlines(rows)
-
-
 def main(arguments: list[str] | None = None) -> int:
     chosen = options(
         __doc__,
@@ -370,12 +352,14 @@ def main(arguments: list[str] | None = None) -> int:
             begin(one, scenario)
             for policy in POLICIES:
                 print(f"{scenario.words}: {policy}, run {number}", flush=True)
-                measured += measure(
-                    one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S
-                )
+                measured += measure(one, scenario, policy, number)
             version = str(one.engine.version()["Version"])
-    tables, lines = told(measured)
+    rows = real_table(measured)
+    tables = {
+        f"Real HTTP services under Poisson clients, ms, median of {chosen.runs} runs": rows,
+        "Trainings beside them, and changes of limits": beside_table(measured),
+    }
     whole = len(scenarios) == len(SCENARIOS) and chosen.runs >= RUNS
     seeds = range(1, chosen.runs + 1)
-    results.finish(NAME, version, seeds, measured, tables, lines, whole=whole)
+    results.finish(NAME, version, seeds, measured, tables, headlines(rows), whole=whole)
     return 0

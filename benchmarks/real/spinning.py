@@ -15,7 +15,7 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +24,13 @@ from typing import Any
 from benchmarks.options import options, stage
 from benchmarks.places import ROOT
 from benchmarks.publish import results
-from benchmarks.real.scene import typed
+from benchmarks.real.scene import stranger, typed
 from benchmarks.real.threads import BUSY, LIBRARIES, LIMITS, MODELS, NAME, PROGRAMS, build_pool
 from tests.stacks import environments
 from tests.stacks.containers import PYTHON
 from tools.base_image import BASE, ensure_base
 from tools.images import ensure_all
-from tools.session import STRANGER, Session, session, wait_for
+from tools.session import Session, session, wait_for
 
 ROUNDS = 2
 """Times that every library is tried beside busy containers: 20 cases in all."""
@@ -111,17 +111,10 @@ def container(
     one: Session, command: Sequence[str], limit: float | None, **more: Any
 ) -> Iterator[Any]:
     """A container that dlsched did not start, until the end."""
-    made = one.engine.containers.run(
-        BASE,
-        list(command),
-        name=f"spin-{secrets.token_hex(3)}",
-        labels={STRANGER: one.instance},
-        cgroup_parent=one.cgroup_parent or None,
-        nano_cpus=None if limit is None else int(limit * 1e9),
-        network_mode="none",
-        detach=True,
-        **more,
-    )
+    if limit is not None:
+        more["nano_cpus"] = int(limit * 1e9)
+    name = f"spin-{secrets.token_hex(3)}"
+    made = stranger(one, BASE, name, command, network_mode="none", **more)
     try:
         yield made
     finally:
@@ -262,36 +255,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     ensure_base(host)
     wanted = set((chosen.only or "").split(",")) - {""}
+
+    def asked(programs: Iterable[str]) -> list[str]:
+        return [one for one in programs if not wanted or one in wanted]
+
     rows: list[Row] = []
     with session() as one:
         build_pool(one.root)
         one.start("adaptive")
         for limit in LIMITS:
             stage(scene := f"limit {limit:g}")
-            rows += [
-                spinner(one, library, scene, limit)
-                for library in LIBRARIES
-                if not wanted or library in wanted
-            ]
+            rows += [spinner(one, library, scene, limit) for library in asked(LIBRARIES)]
         stage(BUSY)
         with busy(one):
             for _ in range(chosen.rounds):
-                rows += [
-                    spinner(one, library, BUSY, None)
-                    for library in LIBRARIES
-                    if not wanted or library in wanted
-                ]
+                rows += [spinner(one, library, BUSY, None) for library in asked(LIBRARIES)]
         stage("honest work")
-        rows += [
-            honest(one, program, chosen.seconds)
-            for program in HONEST
-            if not wanted or program in wanted
-        ]
-        if not wanted or wanted & {*EXAMPLES}:
+        rows += [honest(one, program, chosen.seconds) for program in asked(HONEST)]
+        if examples := asked(EXAMPLES):
             ensure_all(host, ("inference", "training"))
-        rows += [
-            example(one, name, chosen.seconds) for name in EXAMPLES if not wanted or name in wanted
-        ]
+        rows += [example(one, name, chosen.seconds) for name in examples]
         version = str(one.engine.version()["Version"])
     title = "Alarms for threads that spin"
     whole = chosen.rounds >= ROUNDS and chosen.seconds >= HONEST_S and not wanted

@@ -4,8 +4,6 @@
 
 Writes `benchmarks/results/training-real.json`. A run already kept in `.build/bench/training` for
 the same job set is not run again, so an interrupted comparison goes on where it was.
-
-    python -m benchmarks run adaptive-schedules    `adaptive` beside plain Docker and an oracle
 """
 
 from __future__ import annotations
@@ -15,21 +13,18 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks import places
-from benchmarks.judge import Measured, by_job, foreign_cores, judged, rows, works
+from benchmarks.judge import Measured, by_job, foreign_cores, judged, rows
 from benchmarks.options import options, stage
-from benchmarks.peers import oracle
 from benchmarks.publish import results
 from benchmarks.real import training_set
 from benchmarks.real.kept import RUN, KeptRun
 from benchmarks.real.scene import told_if_it_fails
 from benchmarks.real.training_set import Schedule
-from dlsched.model.spec import Tier
 from dlsched.model.state import JobState
 from dlsched.simulation.scoring import PLAIN, WORSE_RATIO, Row
 from tools.session import Session, session, wait_for
@@ -96,7 +91,7 @@ def run(
     """
     with session() as one:
         one.start(spelled)
-        one.confine()
+        one.weigh()
         agent = one.process
         agent_s, began_s = sum(agent.cpu_times()[:4]), time.monotonic()
         arrivals = _arrive(one, schedule, seed)
@@ -273,15 +268,12 @@ def _mean(rows: Sequence[Row], metric: str, of: str = "value") -> float | None:
 # ---------------------------------------------------------------------- running
 
 
-def run_missing(
-    policies: Mapping[str, str], seeds: Sequence[int], schedules: Sequence[Schedule] | None = None
-) -> None:
-    """Every run that is not kept yet, of these schedules (None: all); a seed whole before the next
-    begins."""
+def run_missing(policies: Mapping[str, str], seeds: Sequence[int]) -> None:
+    """Every run that is not kept yet; a seed whole before the next begins."""
     wanted = [
         (seed, schedule, policy)
         for seed in seeds
-        for schedule in schedules or training_set.SCHEDULES
+        for schedule in training_set.SCHEDULES
         for policy in policies
         if not kept_runs(schedule, {policy: policies[policy]}, [seed])
     ]
@@ -307,28 +299,14 @@ def undisturbed(
     return one
 
 
-Told = Callable[[str, Sequence[Row], Sequence[Measured]], list[str]]
-"""The headlines of one schedule, from its name, rows and runs."""
-
-
 def judge_kept(policies: Mapping[str, str], seeds: Sequence[int]) -> list[str]:
     """Judge what is kept; writes the result file, returns the headlines."""
-    title = "Trainings on real containers: times from arrival, ratios to plain Docker"
-    return judge(
-        NAME, title, lambda one: kept_runs(one, policies, seeds), headlines, policies=policies
-    )
-
-
-def judge(
-    name: str, title: str, kept_of: Callable[[Schedule], list[Kept]], told: Told, **more: Any
-) -> list[str]:
-    """Judge the kept runs of each schedule; writes that result file, returns the headlines."""
     found: list[Row] = []
     table: list[dict[str, object]] = []
     lines: list[str] = []
     host: Mapping[str, object] = {}
     for schedule in training_set.SCHEDULES:
-        kept = kept_of(schedule)
+        kept = kept_runs(schedule, policies, seeds)
         # A seed counts where plain Docker ran it, too.
         based = {one.seed for one in kept if one.policy == PLAIN}
         kept = [one for one in kept if one.seed in based]
@@ -339,11 +317,12 @@ def judge(
         own = rows(schedule.name, kept[0].capacity_cores, runs)
         found += own
         table += [{"schedule": schedule.name, **row} for row in table_rows(own, runs)]
-        lines += told(schedule.name, own, runs)
+        lines += headlines(schedule.name, own, runs)
     if not found:
         raise RuntimeError("no kept run with plain Docker beside it: nothing to judge")
-    seeds = sorted({row.seed for row in found})
-    results.finish(name, host, seeds, found, {title: table}, lines, **more)
+    title = "Trainings on real containers: times from arrival, ratios to plain Docker"
+    judged_seeds = sorted({row.seed for row in found})
+    results.finish(NAME, host, judged_seeds, found, {title: table}, lines, policies=policies)
     return lines
 
 
@@ -360,81 +339,3 @@ def main(arguments: list[str] | None = None) -> int:
         judge_kept(training_set.POLICIES, seeds)
 
     return told_if_it_fails("training", run)
-
-
-# ---------------------------------------------------------------------- adaptive and an oracle
-# Gains are of the mean time to tier 1 over plain Docker under the same seed; constants are as they
-# are. The oracle runs on the same containers by the same means, and knows the work of each job from
-# plain Docker's run of that seed (`benchmarks.peers.oracle`).
-
-ADAPTIVE, ORACLE = "adaptive", "oracle"
-_BESIDE = {PLAIN: PLAIN, ADAPTIVE: ADAPTIVE}
-_SEEDS = (1, 2, 3)
-
-
-def gain(times_s: Mapping[str, float], plain_s: Mapping[str, float]) -> float:
-    """How much less the mean of these times is, as a ratio of plain Docker's."""
-    return 1.0 - statistics.fmean(times_s.values()) / statistics.fmean(plain_s.values())
-
-
-def gain_headlines(schedule: str, runs: Sequence[Measured]) -> list[str]:
-    """What `adaptive` and the oracle gain over plain Docker, and the job that fared worst."""
-    times = {(one.run.policy, one.run.seed): one.run.times("tier1") for one in runs}
-    seeds = sorted({seed for _, seed in times if (PLAIN, seed) in times})
-    lines = []
-    for policy in (ADAPTIVE, ORACLE):
-        pairs = [
-            (times[policy, seed], times[PLAIN, seed]) for seed in seeds if (policy, seed) in times
-        ]
-        if not pairs:
-            continue
-        gains = [gain(mine, plain) for mine, plain in pairs]
-        of_plain = {
-            job: statistics.median(mine[job] / plain[job] for mine, plain in pairs)
-            for job in pairs[0][0]
-        }
-        worst = max(of_plain, key=of_plain.__getitem__)
-        worse = sum(ratio > WORSE_RATIO for ratio in of_plain.values())
-        lines.append(
-            f"{schedule}: under {policy} the mean time to tier 1 is {statistics.median(gains):.1%} "
-            f"less than under plain Docker (by seed: {', '.join(f'{one:.1%}' for one in gains)}); "
-            f"worst job {worst} at {of_plain[worst]:.2f} of plain Docker's time, {worse} of "
-            f"{len(of_plain)} jobs worse"
-        )
-    return lines
-
-
-def _oracle(plain: Kept) -> str:
-    """The policy that knows what each job of that run under plain Docker computed to tier 1."""
-    known = works([measured(plain)], plain.capacity_cores)
-    to_tier_1 = {name: work.tier_core_s[Tier.DELIVER] for name, work in known.items()}
-    return oracle.spelled({name: core_s for name, core_s in to_tier_1.items() if core_s})
-
-
-def _kept(schedule: Schedule) -> list[Kept]:
-    """All runs that are kept, of the oracle those that know the runs kept beside them."""
-    kept = kept_runs(schedule, _BESIDE, _SEEDS)
-    oracles = [
-        kept_runs(schedule, {ORACLE: _oracle(base)}, [base.seed])
-        for base in kept
-        if base.policy == PLAIN
-    ]
-    return kept + [one for many in oracles for one in many]
-
-
-def main_schedules(arguments: list[str] | None = None) -> int:
-    options(
-        "`adaptive` on the real training schedules, beside plain Docker and an oracle.", arguments
-    )
-    name = "adaptive-schedules"
-
-    def run() -> None:
-        for seed in _SEEDS:
-            run_missing(_BESIDE, [seed])
-            for schedule in training_set.SCHEDULES:
-                (plain,) = kept_runs(schedule, {PLAIN: PLAIN}, [seed])
-                run_missing({ORACLE: _oracle(plain)}, [seed], [schedule])
-        title = "`adaptive` on real trainings: times from arrival"
-        judge(name, title, _kept, lambda schedule, _, runs: gain_headlines(schedule, runs))
-
-    return told_if_it_fails(name, run)

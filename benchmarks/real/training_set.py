@@ -180,6 +180,7 @@ POLICIES = {
     "flowcon": "flowcon",
     "tradl": "tradl",
     "dqoes": "dqoes",
+    "adaptive": "adaptive",
     "flowcon-scaled": _scaled("flowcon", alpha=0.03 / SCALE, interval_s=30 * SCALE),
     "tradl-scaled": _scaled("tradl", **_TRADL),
     "tradl-scaled-closest": _scaled("tradl", weights="closest", **_TRADL),

@@ -2,8 +2,8 @@
 
 Owns which faults there are. A mutant is tried on the test folder that mirrors its file's, its own
 test file first, without cases that need processes or an engine. Two commits can be compared: the
-mutants are drawn by a seed from files that are equal in both, and those that survive now are tried
-at the earlier one.
+mutants are drawn by a seed from functions that are equal in both, wherever they stand, and those
+that survive now are tried at the earlier one.
 
     python -m benchmarks run mutants                        writes benchmarks/results/mutants.json
     python -m benchmarks run mutants --before COMMIT --count 20   prints alone
@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -44,8 +44,11 @@ _SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 }  # fmt: skip
 
 
-Mutant = tuple[str, int]
-"""A file, and the number of a fault in it."""
+Function = tuple[str, str]
+"""Its name, with that of its class, and its code without comments and places."""
+
+Mutant = tuple[Function, int]
+"""A function, and the number of a fault in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Tried:
     survived: bool
 
 
-def faults(tree: ast.Module) -> Iterator[tuple[int, str, Callable[[], object]]]:
+def faults(tree: ast.AST) -> Iterator[tuple[int, str, Callable[[], object]]]:
     """Every fault that there can be: its line, what it is, and what puts it into the tree."""
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
@@ -90,20 +93,42 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def mutated(text: str, number: int) -> tuple[int, str, str]:
+def functions(tree: ast.Module) -> Iterator[tuple[Function, ast.AST]]:
+    """Every function and method that is not within another one."""
+    for outer in tree.body:
+        within = outer.body if isinstance(outer, ast.ClassDef) else [outer]
+        prefix = f"{outer.name}." if isinstance(outer, ast.ClassDef) else ""
+        for node in within:
+            if isinstance(node, ast.FunctionDef):
+                yield (prefix + node.name, ast.dump(node)), node
+
+
+def functions_in(folder: Path) -> dict[Function, str]:
+    """The functions of the folders, and the file of each; those that stand twice are left out."""
+    found: dict[Function, list[str]] = {}
+    for name in FOLDERS:
+        for path in sorted((folder / "dlsched" / name).rglob("*.py")):
+            for function, _ in functions(ast.parse(path.read_text(encoding="utf-8"))):
+                found.setdefault(function, []).append(str(path.relative_to(folder)))
+    return {function: files[0] for function, files in found.items() if len(files) == 1}
+
+
+def mutated(text: str, mutant: Mutant) -> tuple[int, str, str]:
     """The line, the fault and the source with it."""
     tree = ast.parse(text)
-    line, fault, put = list(faults(tree))[number]
+    function, number = mutant
+    line, fault, put = list(faults(dict(functions(tree))[function]))[number]
     put()
     return line, fault, ast.unparse(ast.fix_missing_locations(tree))
 
 
-def drawn(folder: Path, files: Sequence[str], count: int, seed: int) -> list[Mutant]:
-    every = [
-        (file, number)
-        for file in files
-        for number, _ in enumerate(faults(ast.parse((folder / file).read_text(encoding="utf-8"))))
-    ]
+def drawn(folder: Path, among: Iterable[Function], count: int, seed: int) -> list[Mutant]:
+    """So many faults of these functions."""
+    every: list[Mutant] = []
+    files = functions_in(folder)
+    for function in sorted(among):
+        tree = ast.parse((folder / files[function]).read_text(encoding="utf-8"))
+        every += [(function, one) for one, _ in enumerate(faults(dict(functions(tree))[function]))]
     return Random(seed).sample(every, min(count, len(every)))
 
 
@@ -117,12 +142,11 @@ def paths_of_tests(folder: Path, file: str) -> list[str]:
     return [str(one) for one in (own, above) if (folder / one).exists()]
 
 
-def try_out(folder: Path, mutant: Mutant) -> Tried:
-    """Run the tests with that fault in the folder's code."""
-    name, number = mutant
+def try_out(folder: Path, name: str, mutant: Mutant) -> Tried:
+    """Run the tests with that fault in that file of the folder."""
     file = folder / name
     text = file.read_text(encoding="utf-8")
-    line, fault, changed = mutated(text, number)
+    line, fault, changed = mutated(text, mutant)
     file.write_text(changed, encoding="utf-8")
     try:
         survived = all(_passes(folder, tests) for tests in paths_of_tests(folder, name))
@@ -168,19 +192,6 @@ def checked_out(commit: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def unchanged(before: str, after: str) -> list[str]:
-    """The files of the folders that are equal in both commits."""
-
-    def listed(*words: str) -> set[str]:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-        return set(done.stdout.split())
-
-    folders = [f"dlsched/{name}" for name in FOLDERS]
-    every = listed("ls-tree", "-r", "--name-only", after, *folders)
-    changed = listed("diff", "--name-only", "--no-renames", before, after, "--", *folders)
-    return sorted(one for one in every - changed if one.endswith(".py"))
-
-
 def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
     """Try them at that commit, in copies of its files beside each other."""
     free: Queue[Path] = Queue()
@@ -188,7 +199,7 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
     def one(mutant: Mutant) -> Tried:
         folder = free.get()
         try:
-            found = try_out(folder, mutant)
+            found = try_out(folder, files[mutant[0]], mutant)
         finally:
             free.put(folder)
         if found.survived:
@@ -198,9 +209,10 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
     with ExitStack() as copies, ThreadPoolExecutor(processes) as pool:
         for _ in range(processes):
             folder = copies.enter_context(checked_out(commit))
-            if mutants and not _passes(folder, paths_of_tests(folder, mutants[0][0])[0]):
+            if mutants and not _passes(folder, "tests/config"):
                 raise SystemExit(f"{commit}: its tests fail without a fault, so they show nothing")
             free.put(folder)
+        files = functions_in(folder)
         return list(pool.map(one, mutants))
 
 
@@ -213,8 +225,10 @@ def main(arguments: list[str] | None = None) -> int:
         count=(COUNT, "how many; another number: not saved"),
     )
     before = chosen.before or "HEAD"
-    with checked_out("HEAD") as folder:
-        mutants = drawn(folder, unchanged(before, "HEAD"), chosen.count, SEED)
+    with checked_out(before) as earlier_folder, checked_out("HEAD") as folder:
+        both = functions_in(folder).keys() & functions_in(earlier_folder).keys()
+        mutants = drawn(folder, both, chosen.count, SEED)
+    print(f"{len(both)} functions are equal in {before} and HEAD", flush=True)
     processes = len(os.sched_getaffinity(0))
     now = run("HEAD", mutants, processes)
     # What the tests notice now cannot survive newly.

@@ -214,14 +214,11 @@ def _alarmed(one: Drawn) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = options(
-        __doc__,
-        arguments,
-        seeds=("", "such as 1-9, instead of the published ones"),
-        mixes=("", "the same for mixes"),
-        workers=(len(os.sched_getaffinity(0)), "how many processes play"),
+        __doc__, arguments, seeds=(len(SEEDS), "how many, of loads and of mixes; fewer: not saved")
     )
-    seeds, mixes = _range(asked.seeds, SEEDS), _range(asked.mixes, memory_mixes.SEEDS)
-    with ProcessPoolExecutor(asked.workers) as pool:
+    whole = asked.seeds >= len(SEEDS)
+    seeds, mixes = SEEDS[: asked.seeds], memory_mixes.SEEDS[: None if whole else asked.seeds]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         every = product((*LEAKS, *HARMLESS, *HARD), seeds)
         rows = list(pool.map(play, *zip(*every, strict=True), chunksize=10))
         outcomes = [one for found in pool.map(memory_mixes.played, mixes) for one in found]
@@ -257,13 +254,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows,
         tables,
         [headline, memory_mixes.headline(outcomes)],
-        whole=not (asked.seeds or asked.mixes),
+        whole=whole,
         mix_seeds=mixes,
         mixes=[asdict(one) for one in outcomes],
     )
     return 0
-
-
-def _range(asked: str, published: tuple[int, ...]) -> tuple[int, ...]:
-    first, _, last = asked.partition("-")
-    return tuple(range(int(first), int(last or first) + 1)) if first else published

@@ -1,9 +1,8 @@
-"""The wire against the truth: what it measures, what it costs, and what it survives.
+"""The wire against the truth: what it measures, and what it costs.
 
 Response times at the sockets of servers of other makers, in a network of the bench's own, beside
 those that clients saw, each with its own clock. A cell passes if p50 and p95 are within 5 % and
-half a millisecond, or if the wire says that it does not measure. Then what reading packets costs,
-and what the process that reads them can do to the daemon: killed, stopped, answering nonsense.
+half a millisecond, or if the wire says that it does not measure. Then what reading packets costs.
 
     python -m benchmarks run wire       writes benchmarks/results/wire.json (root, Debian)
 """
@@ -22,16 +21,15 @@ from benchmarks.options import options
 from benchmarks.publish import results
 from benchmarks.publish.results import grouped
 from benchmarks.real.scene import told_if_it_fails
-from benchmarks.wire import cells, cost, place, reader_faults, servers
+from benchmarks.wire import cells, cost, place, servers
 from dlsched.runtime.wire.tap import Tap
 
 NAME = "wire"
-PARTS = ("truth", "clients", "cost", "child")
+PARTS = ("truth", "clients", "cost")
 _TITLES = {
     "truth": "Response times in ms, client / wire: an open loop with a clock of its own",
     "clients": "Response times in ms, client / wire: clients of other makers, 200 a second",
     "cost": "What reading packets costs",
-    "child": "What the process that reads packets can do to a thread that takes its numbers",
 }
 _PASSED = (cells.WITHIN, cells.NOT_MEASURED)
 
@@ -43,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments,
         only=(PARTS, "parts"),
         cell=("", "cells whose name has this"),
-        quick=(False, "windows of 5 s, and one kill in ten; writes nothing"),
+        quick=(False, "windows of 5 s; writes nothing"),
     )
 
     def run() -> None:
@@ -68,8 +66,6 @@ def prepare(chosen: Any) -> None:
     if "cost" in chosen.only:
         needed.add(servers.NGINX)
         programs |= cells.PROGRAMS
-    if "child" in chosen.only:
-        needed.add(servers.UVICORN)
     for server in needed:
         programs |= server.programs
     place.install(programs)
@@ -116,8 +112,6 @@ def rows_of(part: str, chosen: Any, folder: Path, window_s: float) -> Iterator[d
     """The rows of a part, one after the other: a run takes long."""
     if part == "cost":
         yield from cost.rows(folder, window_s)
-    elif part == "child":
-        yield from reader_faults.rows(folder, kills=10 if chosen.quick else 100)
     else:
         with closing(Tap()) as tap:
             if part == "truth":
@@ -130,7 +124,7 @@ def said(part: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     """The headlines of a part, each ending in "reached" or "not reached"."""
     if part == "cost":
         return cost.headlines(rows)
-    return [reader_faults.headline(rows) if part == "child" else headline(part, rows)]
+    return [headline(part, rows)]
 
 
 def headline(part: str, rows: Sequence[Mapping[str, Any]]) -> str:

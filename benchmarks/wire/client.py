@@ -342,8 +342,6 @@ def main() -> None:
         "failed": tally.failed,
         "unsent": tally.unsent,
         "seconds": took_s,
-        "whole_least": min(tally.whole, default=0) / 1e6,
-        "whole_most": max(tally.whole, default=0) / 1e6,
         "cpu_ratio": (time.process_time() - began_cpu_s) / took_s,
     }
     for name in ("whole", "first", "gaps"):

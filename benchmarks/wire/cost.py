@@ -12,8 +12,9 @@ from typing import Any
 
 from benchmarks.publish import results
 from benchmarks.wire import cells, place, servers
-from benchmarks.wire.reader_faults import KnownTap
+from dlsched.runtime.wire.process import Child
 from dlsched.runtime.wire.ring import BLOCK_BYTES, Ring, RingCounts
+from dlsched.runtime.wire.tap import Tap
 from dlsched.runtime.wire.traffic import Watched
 from tools.waiting import until
 
@@ -29,13 +30,18 @@ _LISTEN = (
 )
 
 
-class CountingTap(KnownTap):
+class CountingTap(Tap):
     """A tap that counts what its rings had."""
 
     def __init__(self) -> None:
         self.rings: list[Ring] = []
         self.packets = 0
-        super().__init__(open_ring=self._ring)
+        self.children: list[Child] = []
+        super().__init__(open_ring=self._ring, start_child=self._child)
+
+    def _child(self) -> Child:
+        self.children.append(Child())
+        return self.children[-1]
 
     def _ring(self, *arguments: Any, **options: Any) -> Ring:
         tap = self

@@ -212,7 +212,7 @@ def measured(kind: Kind, folder: Path) -> dict[str, Any]:
             return row | {"verdict": "not brought here: alone it does not answer all requests"}
         kind = replace(kind, target_ms=target_ms(alone_ms))
         row["command"] = " ".join(kind.adopt)
-        one.confine()
+        one.weigh()
         for name in NEIGHBOURS:
             scene.run(name, SPIN, network_mode="none")
         row["p95 under plain Docker, ms"] = scene.p95_ms()

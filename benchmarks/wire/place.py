@@ -20,8 +20,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from benchmarks.places import ROOT
 from dlsched.runtime.cgroup.read import hierarchies
 from tools import debian
@@ -194,11 +192,6 @@ def busy(loops: int) -> Iterator[None]:
 def used_s(thread: Path) -> float:
     """CPU time of a thread or of a process with one, by its folder in /proc."""
     return int((thread / "schedstat").read_text().split()[0]) / 1e9
-
-
-def rss_mib() -> float:
-    """Memory of this process."""
-    return float(psutil.Process().memory_info().rss / 2**20)
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""The API's paths, answers and errors. Requests never wait for the loop."""
+"""The API's paths, answers and errors. Requests never wait for the loop.
+
+The live page at `/` has static files, read once, and the width of a target's band. What it shows it
+asks at `/v1`, with the rights of its caller.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -23,7 +28,6 @@ from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.cluster import cluster_answer
 from dlsched.api.codec import json_text
 from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer
-from dlsched.api.live_page import Page
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import CONTENT_TYPE, MetricsPage
 from dlsched.api.schema import JobStatus
@@ -40,8 +44,57 @@ from dlsched.api.stream import STREAM_FOLLOWERS_MAX, StreamResponse
 from dlsched.api.usage import usage_status
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError, NotOurs
+from dlsched.model.spec import BAND_RATIO
 from dlsched.model.state import JobView
 from dlsched.store.journal.minutes import wall_s
+
+WEB = Path(__file__).resolve().parent.parent / "web"
+"""The files as they are sent: no step builds them."""
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    "": "text/plain; charset=utf-8",  # the licence of what is vendored
+}
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # A page of an earlier version would not understand the answers of this one.
+    "Cache-Control": "no-store",
+}
+"""Of each file: nothing of another origin is loaded, and no other page may frame or read it."""
+
+
+class Page:
+    """The page's files, in memory: a request's path is a key and never reaches the file system."""
+
+    def __init__(self, folder: Path = WEB) -> None:
+        self._files = {
+            str(path.relative_to(folder)): (path.read_bytes(), _TYPES[path.suffix])
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        self._files["js/band.js"] = f"export const BAND = {BAND_RATIO};\n".encode(), _TYPES[".js"]
+
+    @property
+    def routes(self) -> list[Route]:
+        return [Route("/", self._answer), Route("/static/{path:path}", self._answer)]
+
+    async def _answer(self, request: Request) -> Response:
+        name = request.path_params.get("path", "index.html")
+        if name not in self._files:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no file {name[:80]!a} belongs to the page")
+        content, media_type = self._files[name]
+        return Response(content, media_type=media_type, headers=HEADERS)
+
 
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""

@@ -49,7 +49,6 @@ from dlsched.estimate.measured import (
     bounds_of_latency,
     failing,
     judged,
-    lacking,
     lacking_in_full,
     latency_of,
     metric_of,
@@ -147,9 +146,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     none."""
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent, lacks = progress.recent, lacking_in_full(target, progress)
-    # One that is blind for that says so with the names, which the container chose.
-    is_lacking = job.blind is not None and job.blind == lacking(target, progress)
-    if progress.lacks is not None and progress.lacks.reports < LACKING_REPORTS and not is_lacking:
+    if progress.lacks is not None and progress.lacks.reports < LACKING_REPORTS and not job.blind:
         lacks = None
     latency_s, ratio = latency_of(job)
     found = None if ratio is None else judged(ratio)
@@ -195,7 +192,8 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
             lacks=lacks,
             wire=wire_of(progress.wire, target),
         ),
-        blind=lacks if is_lacking else job.blind,
+        # One that is blind for that says so with the names, which the container chose.
+        blind=job.blind and (lacks or job.blind),
         uncertain=_uncertain(job, bounded=within is not None and latency_s is None and not fails),
         idle=None if job.idle is None else job.idle.text(now_s),
         owner=job.spec.owner,

@@ -71,13 +71,8 @@ class HttpsAgents:
         self._client = HttpsClient(certificates)
         self._port, self._now_s = port, now_s
         self._thread = LoopThread("cluster-agents")
+        self.start, self.stop = self._thread.start, self._thread.stop
         self._nodes: dict[str, _Node] = {}
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._thread.stop()
 
     def members(self, members: Mapping[str, Member]) -> None:
         """Ask these nodes from now on, at these addresses. Each one learns of all of them."""

@@ -34,12 +34,10 @@ from dlsched.daemon import logs
 from dlsched.daemon.cluster_agent import ClusterPart, certificates_of
 from dlsched.daemon.failed_cycles import FailedCycles
 from dlsched.daemon.first_start import FirstStart
-from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
 from dlsched.daemon.records import Deliveries, JobRecords, ReadOnlyRecords
-from dlsched.daemon.source import AgentSource
+from dlsched.daemon.source import AgentSource, Release
 from dlsched.daemon.systemd import Notify
-from dlsched.daemon.waiting import wait
 from dlsched.daemon.wiring import (
     confinement,
     cpu_text,
@@ -55,10 +53,9 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.state import JobState, JobView
-from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.clock import SystemClock, wait
 from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.runtime import DockerRuntime
-from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.originals import FOLDER as ORIGINALS
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
@@ -122,9 +119,7 @@ class Agent:
             confine=lambda spec: confinement(spec, self._settings),
             presets=presets,
         )
-        docker = runtime(engine, self._clock, self._wake)
-        self._use_presets = docker.use_presets
-        self._runtime = DryRun(docker) if dry_run else docker
+        self._runtime = docker = runtime(engine, self._clock, self._wake)
         self._cluster = None
         # Switched off, it still keeps the jobs that it has: they are not to end for a setting.
         part = settings.cluster.enabled or has_assignments(settings.state_dir)
@@ -393,7 +388,9 @@ class Agent:
         self._inbox.use(resolve(settings.tenants), self._read_presets())
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
-        log.info("settings read again: %s; %s", policies_text(settings), cpu_text(settings))
+        log.info(
+            "settings read again and applied: %s; %s", policies_text(settings), cpu_text(settings)
+        )
 
     def _read_presets(self) -> Presets | None:
         """The presets, read again and given to the runtime; None: the old ones stay."""
@@ -404,7 +401,7 @@ class Agent:
             further = f" (and {len(more)} more)" if more else ""
             log.error("the old presets stay, as the new ones are refused: %s%s", first, further)  # noqa: TRY400
             return None
-        self._use_presets(presets)
+        self._runtime.use_presets(presets)
         return presets
 
     def _about(self) -> Mapping[str, object]:

@@ -26,10 +26,9 @@ from dlsched.config.settings import Settings
 from dlsched.control.ports import Clock
 from dlsched.daemon import logs
 from dlsched.daemon.systemd import Notify
-from dlsched.daemon.waiting import wait
 from dlsched.model.errors import AlreadyRunning, CannotStart, unexpected
 from dlsched.model.units import counted
-from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.clock import SystemClock, wait
 from dlsched.runtime.doctor.host import folder
 from dlsched.store.jobs import Lock, lock_state_dir
 

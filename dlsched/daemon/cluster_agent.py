@@ -14,10 +14,8 @@ from dlsched.cluster.agent.server import AgentServer
 from dlsched.cluster.certificates import CertificateError, Certificates
 from dlsched.cluster.swarm.membership import swarm_certificates
 from dlsched.config.settings import Settings
-from dlsched.control.ledger.desired import Desired
 from dlsched.control.ports import Clock, DesiredSource
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.cycle import CycleReport
 from dlsched.runtime.clock import since_boot_s
 from dlsched.runtime.docker.engine import Engine
 
@@ -53,6 +51,7 @@ class ClusterPart:
             policy,
             Contact(settings.state_dir / FOLDER / "contact.json", _boot(), since_boot_s),
         )
+        self.scan, self.step = self._agent.scan, self._agent.step
         self._certificates = certificates
         self._server = AgentServer(
             self._agent, certificates, cluster.listen, clock.now_s, settings.instance
@@ -68,14 +67,6 @@ class ClusterPart:
     def stop(self) -> None:
         self._server.stop()
         self._checkpoints.stop()
-
-    def scan(self, now_s: float) -> Desired:
-        """The node's own jobs and the cluster's."""
-        return self._agent.scan(now_s)
-
-    def step(self, report: CycleReport) -> None:
-        """Go on with the cluster's jobs after a cycle."""
-        self._agent.step(report)
 
     def alarms(self) -> tuple[Alarm, ...]:
         problem = self._problem()

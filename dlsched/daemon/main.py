@@ -15,7 +15,7 @@ from dlsched.daemon import logs
 from dlsched.daemon.agent import Agent, Reload
 from dlsched.daemon.wiring import engine_options
 from dlsched.model.errors import CannotStart
-from dlsched.runtime.docker.remedy import out_of_reach
+from dlsched.runtime.docker.doctor.engine import out_of_reach
 from dlsched.runtime.doctor.host import folder
 from dlsched.store.jobs import lock_state_dir
 

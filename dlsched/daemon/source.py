@@ -1,18 +1,24 @@
 """The daemon as the API sees it: readings from the last report and the journal, and requests that
-are recorded before they are answered. Called from the API's threads."""
+are recorded before they are answered. Called from the API's threads.
+
+Once everything was released, that stays so until a resume, also over restarts: the file `released`
+in the state directory says so. Requests pass to the loop, whose callback gives limits back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
 from dlsched.cluster.status_file import latest_status
-from dlsched.daemon.give_back import Release
+from dlsched.control.ports import Clock, Wake
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError, NotOurs
@@ -20,12 +26,81 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import STOPPED_BY_COMMAND, Ended, JobState, JobView
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.runtime import DockerRuntime
+from dlsched.runtime.machine.outcomes import GivenBack
+from dlsched.store.atomic import remove, write_whole
 from dlsched.store.jobs import ask_start
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import CpuUsage, Curves, Range, read_curves, read_usage
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.rows import Change, Event
 from dlsched.store.records import Records
+
+FILE = "released"
+
+WITHIN_S = 60.0
+"""The loop begins within a cycle, and waits for the engine at most its timeout."""
+
+
+class NotReleased(DlschedError):
+    """Nothing was given back, or not all in time; the text says why."""
+
+
+class Release:
+    """The release state. `ask` and `resume` may be called from any thread."""
+
+    def __init__(self, state_dir: Path, clock: Clock, wake: Wake) -> None:
+        self._file = state_dir / FILE
+        self._clock = clock
+        self._wake = wake
+        self._asked: SimpleQueue[Future[Sequence[GivenBack]]] = SimpleQueue()
+        self._undurable: str | None = None
+        self._released = self._file.exists()
+
+    @property
+    def why(self) -> str | None:
+        """Why nothing may be changed; None: changes are allowed."""
+        if not self._released:
+            return None
+        text = (
+            "all limits were given back by `dlsched release`: nothing is changed until `dlsched "
+            "release --resume` or SIGHUP"
+        )
+        return text if self._undurable is None else f"{text}, or a restart, as {self._undurable}"
+
+    def ask(self) -> Sequence[GivenBack]:
+        """Request that everything is given back, and wait for it. Raises NotReleased."""
+        answer: Future[Sequence[GivenBack]] = Future()
+        self._asked.put(answer)
+        self._wake("release")
+        try:
+            return answer.result(WITHIN_S)
+        except TimeoutError:
+            raise NotReleased(f"not all limits were given back within {WITHIN_S:g} s") from None
+
+    def resume(self) -> None:
+        """End the release. Raises OSError if that cannot be made durable."""
+        remove(self._file)
+        self._released = False
+        self._wake("resume")
+
+    def answer(self, give_back: Callable[[], Sequence[GivenBack]]) -> None:
+        """Answer all requests, in the loop. `give_back` does not raise."""
+        while not self._asked.empty():
+            asked = self._asked.get()
+            self._released = True
+            try:
+                write_whole(self._file, f"{self._clock.wall_time()}\n")
+                self._undurable = None
+            except OSError as error:
+                self._undurable = f"the release cannot be recorded: {error.strerror}"
+            asked.set_result(give_back())
+
+    def close(self) -> None:
+        """Refuse pending requests, as the agent ends."""
+        while not self._asked.empty():
+            refusal = NotReleased("refused, as the daemon is ending, and gives all limits back")
+            self._asked.get().set_exception(refusal)
+
 
 T = TypeVar("T")
 
@@ -64,6 +139,7 @@ class AgentSource:
         self._ended = ended
         self._release = release
         self._runtime = runtime
+        self.logs = runtime.logs
         self._wall_time = wall_time
         self._wake = wake
         self.about = about
@@ -172,9 +248,6 @@ class AgentSource:
     def adopted_labels(self, container: str) -> Mapping[str, str]:
         """The labels that `adopt` was given. Raises KeyError."""
         return self._runtime.adopting.labels(container)
-
-    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        return self._runtime.logs(job, tail, follow)
 
     def _adopting(self, container: str, change: Callable[[AdoptionCommands], T]) -> T:
         if self._dry_run:

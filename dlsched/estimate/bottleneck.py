@@ -36,8 +36,8 @@ CPU_MORE = 3.0
 """The same for CPU: who waits for a disk or a lock waits for a CPU after that, too, and a wrong CPU
 is the worst name."""
 QUEUED_RATIO = 0.5
-"""Waiting for a CPU is a cause from this part of the time that it ran. With less, a CPU that is
-free would take away less than a third of the latency."""
+"""Waiting for a CPU is a cause from this part of the time that it ran, if others have as much CPU.
+With less, a CPU that is free would take away less than a third of the latency."""
 THROTTLED_RATIO = 0.25
 """Part of the kernel's periods in which it hit its limit from which the limit is a cause, with
 `THROTTLED_QUEUED_RATIO` of waiting: most of the waiting is by the limit then."""
@@ -49,7 +49,8 @@ HITS_PER_S = 1.0
 RETURNED_PER_S = 50.0
 """Times at the memory limit, and pages that come back: 50 of a quick disk are 5 ms a second."""
 SATURATED_RATIO = 0.85
-"""A thread that runs, or could, so much of the time has hardly a pause between requests."""
+"""A thread that runs, or could, so much of the time has hardly a pause between requests. A job that
+has so much of the host leaves others what clients, kernel and daemon need."""
 QUEUE = 2.0
 """Requests open for each thread that runs from which there is a queue before them."""
 LOCK_CORES = 0.5
@@ -155,7 +156,7 @@ def judge(
         may_spin = now.used + now.queued >= SEVERAL and span_s < SAMPLED_S
         if clear and (may_spin if sample is None else spins(sample)):
             return None  # the next sample shows whether they do
-        clear = clear and not _is_full(now, capacity_cores) and _lacks_cpu(now)
+        clear = clear and not _is_full(now, capacity_cores) and _lacks_cpu(now, capacity_cores)
     else:
         computing = now.used - (now.kernel if cause is Cause.MEMORY else 0.0)
         clear = clear and most >= computing
@@ -244,9 +245,12 @@ def _at_lock(reading: Reading, in_flight: float) -> float:
     return max(min(waits.at_lock, in_flight - others), 0.0)
 
 
-def _lacks_cpu(now: _Means) -> bool:
-    by_limit = now.throttled >= THROTTLED_RATIO
-    return now.queued >= (THROTTLED_QUEUED_RATIO if by_limit else QUEUED_RATIO) * now.used
+def _lacks_cpu(now: _Means, capacity_cores: float) -> bool:
+    """Whether it waits for CPU that its limit or others keep from it: its own threads may wait for
+    each other, too."""
+    if now.throttled >= THROTTLED_RATIO:
+        return now.queued >= THROTTLED_QUEUED_RATIO * now.used
+    return min(now.queued, capacity_cores - now.used) >= QUEUED_RATIO * now.used
 
 
 def _is_full(now: _Means, capacity_cores: float) -> bool:
@@ -255,7 +259,7 @@ def _is_full(now: _Means, capacity_cores: float) -> bool:
         return False
     one_thread = now.busiest >= SATURATED_RATIO and now.queued < QUEUED_RATIO * now.used
     interpreter = abs(now.used - 1.0) <= BY_ITSELF and now.locked >= MOSTLY
-    return one_thread or interpreter or now.used >= FULL_RATIO * capacity_cores
+    return one_thread or interpreter or now.used >= SATURATED_RATIO * capacity_cores
 
 
 def _cpu(now: _Means, job: JobView) -> Found:
@@ -330,8 +334,8 @@ def _lock(now: _Means, _: JobView) -> Found:
 
 
 def _traffic(now: _Means, capacity_cores: float) -> Found:
-    if now.used >= FULL_RATIO * capacity_cores:
-        why = f"the job uses all {capacity_cores:.2f} cores of the host"
+    if now.used >= SATURATED_RATIO * capacity_cores:
+        why = f"the job uses {now.used:.2f} of the host's {capacity_cores:.2f} cores"
         remedy = "More CPU is not there; send it fewer requests, or run a copy on another host."
     else:
         why = f"the job computes all the time, on {now.used:.2f} cores, and cannot use more"

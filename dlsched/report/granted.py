@@ -17,8 +17,6 @@ class Allotment(NamedTuple):
     gpu_share: Optional[float] = None
     """Share of each GPU's time, 0 to 1."""
     gpus: Tuple[str, ...] = ()
-    deadline: Optional[float] = None
-    """Unix time in seconds."""
     stop_soon: bool = False
     checkpoint_wanted: bool = False
     deliverable: bool = False
@@ -45,7 +43,6 @@ def allotment() -> Optional[Allotment]:
         cpu_cores=_number(document, "cpu_cores"),
         gpu_share=_number(document, "gpu_share"),
         gpus=tuple(str(gpu) for gpu in gpus) if isinstance(gpus, list) else (),
-        deadline=_number(document, "deadline"),
         stop_soon=document.get("stop_soon") is True,
         checkpoint_wanted=document.get("checkpoint_wanted") is True,
         deliverable=document.get("deliverable") is True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -27,7 +27,14 @@ from dlsched.review.tally import Given, JobTally, Tally
 from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
-from dlsched.simulation.trace.recording import Record, Recorded, trace_of
+from dlsched.simulation.trace.recording import (
+    Note,
+    NothingRecorded,
+    Record,
+    Recorded,
+    remarks_of,
+    trace_of,
+)
 
 PLAYBACK = "recorded limits"
 
@@ -107,6 +114,8 @@ def estimate(record: Record, tally: Tally) -> Estimated:
         given = {name: job.given for name, job in tally.jobs.items()}
         player = Playback(given, tally.slice_s, trace.cycle_s, recorded.lives)
         replayed = _simulated(trace, NamedPolicy(PLAYBACK, player), recorded, tally)
+    except NothingRecorded as error:
+        return no_estimate(tally, error.why, error.notes)
     except DlschedError as error:
         return no_estimate(tally, str(error))
     jobs = {
@@ -116,16 +125,12 @@ def estimate(record: Record, tally: Tally) -> Estimated:
     return Estimated(_whole(tally, jobs, trace, recorded), jobs)
 
 
-def no_estimate(tally: Tally, why_not: str) -> Estimated:
-    """No estimate of any job, and why."""
-    # The reason may name every job: each has what is said of it, else the first part.
-    parts = why_not.split("; ")
-    own = {
-        name: next((one for one in parts if one.startswith(f"{name}: ")), parts[0])
-        for name in tally.jobs
-    }
-    whole = Estimate(why_not, 0, None, None, None, None, None, 0.0, ())
-    return Estimated(whole, {name: PlainDocker(one) for name, one in own.items()})
+def no_estimate(tally: Tally, why_not: str, notes: Sequence[Note] = ()) -> Estimated:
+    """No estimate of any job, and why: each has the first note on it, if there is one."""
+    own = {job: f"{job}: {text}" for job, text in reversed(notes)}
+    why = "; ".join((why_not, *remarks_of(notes)))
+    whole = Estimate(why, 0, None, None, None, None, None, 0.0, ())
+    return Estimated(whole, {name: PlainDocker(own.get(name, why_not)) for name in tally.jobs})
 
 
 def _as_counted(trace: Trace, tally: Tally) -> Trace:
@@ -253,8 +258,7 @@ def _factor(job: JobTally, replayed: JobTally) -> float | None:
 
 def _remarks(name: str, recorded: Recorded) -> tuple[str, ...]:
     names = {life for life, own in recorded.lives.items() if own == name} | {name}
-    found = (remark.partition(": ") for remark in recorded.remarks)
-    return tuple(text for life, _, text in found if life in names)
+    return tuple(text for life, text in recorded.notes if life in names)
 
 
 # ---------------------------------------------------------------------- in all
@@ -281,7 +285,7 @@ def _whole(
         return math.fsum(one[0] * one[index] for one in services) / whole_s if services else None
 
     own_names = {*recorded.lives, *tally.jobs}
-    remarks = tuple(one for one in recorded.remarks if one.partition(": ")[0] not in own_names)
+    remarks = remarks_of(note for note in recorded.notes if note[0] not in own_names)
     return Estimate(
         why_not=None if estimated else "no job has an estimate: see the reason of each",
         jobs=len(services),

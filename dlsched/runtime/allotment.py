@@ -59,8 +59,6 @@ class Allotment:
     """Share of each of its GPUs' time that it is to pace itself to."""
     gpus: tuple[str, ...] = ()
     """UUIDs."""
-    deadline: float | None = None
-    """Unix time in seconds: the job has no other clock in common with the agent."""
     stop_soon: bool = False
     checkpoint_wanted: bool = False
     deliverable: bool = False
@@ -175,7 +173,10 @@ class Allotments:
                 try:
                     self._report(fact)
                 except (OSError, ValueError) as error:
-                    text = f"{fact.job}: the job's allotment cannot be updated: {error}"
+                    text = (
+                        f"{fact.job}: the file in which the job reads its limits cannot be "
+                        f"written: {error}"
+                    )
                     alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_NOTIFIED, text)]
                     continue
             self._reported[container] = cores

@@ -7,8 +7,11 @@ the file system.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
+
+from dlsched.control.ports import Clock
 
 
 def since_boot_s() -> float:
@@ -48,3 +51,17 @@ class SystemClock:
     def cpu_s(self) -> float:
         """CPU time of the calling thread."""
         return time.thread_time()
+
+
+CHANGES_S = 1.0
+"""How often the job folder is compared with what the last scan found in it."""
+
+
+def wait(clock: Clock, until_s: float, changed: Callable[[], bool]) -> bool:
+    """Sleep until that time; returns whether a wake or a changed job file ended the sleep before.
+    `changed`: whether a job file has changed, for one call."""
+    while (now_s := clock.now_s()) < until_s:
+        next_s = min(until_s, now_s + CHANGES_S)
+        if clock.sleep_until(next_s) or (next_s < until_s and changed()):
+            return True
+    return False

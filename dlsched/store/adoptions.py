@@ -61,6 +61,8 @@ class Adoptions:
             "a dropped container may be adopted again by its labels",
             read_only=read_only,
         )
+        self.job, self.readmit = self._adopted.of, self._dropped.lift
+        """To readmit a container ends its drop: its own labels count again. Raises OSError."""
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
@@ -104,15 +106,12 @@ class Adoptions:
         """Every adoption by command."""
         return tuple(self._records)
 
-    def job(self, name: str) -> Adopted | None:
-        return self._adopted.of(name)
-
     def by_id(self, container: str) -> Adopted | None:
         return next((one for one in self._records if one.container_id == container), None)
 
     def named(self, name: str) -> Adopted | None:
         """The adoption under that job's name, or of the container whose id begins so."""
-        if (known := self.job(name.lower())) is not None or len(name) < SHORT_ID:
+        if (known := self._adopted.of(name.lower())) is not None or len(name) < SHORT_ID:
             return known
         found = [one for one in self._records if one.container_id.startswith(name)]
         return found[0] if len(found) == 1 else None
@@ -124,10 +123,6 @@ class Adoptions:
         """Write it; ends a drop. Raises OSError, and then nothing has changed."""
         self._adopted.secure(adopted)
         self._dropped.lift(adopted.container_id)
-
-    def readmit(self, container: str) -> None:
-        """End a drop: the container's own labels count again. Raises OSError."""
-        self._dropped.lift(container)
 
     def follow(self, adopted: Adopted, container: str, name: str) -> None:
         """Note the next container of an adoption, also where the disk refuses it."""

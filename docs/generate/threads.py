@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlsched.runtime.docker.create.threads import VARIABLES
+from dlsched.runtime.docker.create.containers import VARIABLES
 from docs.generate.markdown import table
 
 _VALUES = {"cpus": "whole cores", "cores": "whole cores, at most the host's physical ones"}

@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dlsched.api.live_page import HEADERS, WEB
+from dlsched.api.routes import HEADERS, WEB
+from dlsched.model.spec import BAND_RATIO
 from tests.api.conftest import client_of, kept_port, serving
 from tests.status_source import FakeSource, example_report
 
@@ -59,7 +60,10 @@ def test_every_address_has_the_page_with_all_its_headers(
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         assert "access-control-allow-origin" not in answer.headers
     assert client.get("/").content == (WEB / "index.html").read_bytes()
-    assert client.get("/static/js/main.js").headers["content-type"].startswith("text/javascript")
+    for name in ("main", "band"):
+        script = client.get(f"/static/js/{name}.js")
+        assert script.headers["content-type"].startswith("text/javascript")
+    assert script.text == f"export const BAND = {BAND_RATIO};\n"
 
 
 def test_the_policy_allows_nothing_of_others_and_nothing_inline() -> None:
@@ -73,8 +77,8 @@ def test_the_policy_allows_nothing_of_others_and_nothing_inline() -> None:
     "path",
     [
         "nothing.js",
-        "../api/live_page.py",
-        "%2e%2e/api/live_page.py",
+        "../api/routes.py",
+        "%2e%2e/api/routes.py",
         "js%2F..%2Findex.html",
         "/etc/passwd",
         "",
@@ -94,7 +98,7 @@ def test_every_file_that_the_page_names_is_there_and_no_other() -> None:
         if name.endswith(".js"):
             imported = re.findall(r'from "\./([^"]+)"', (WEB / name).read_text())
             named |= {f"js/{one}" for one in imported}
-    assert named == set(FILES) - {"index.html", "vendor/LICENSE"}
+    assert named - {"js/band.js"} == set(FILES) - {"index.html", "vendor/LICENSE"}
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -532,12 +532,6 @@ def leaking(world: World, name: str, minutes: int) -> dict[AlarmKey, str]:
     return {one.key: one.text for one in report.raised if one.source == name}
 
 
-def test_leak_of_a_job_with_a_bound_is_raised_and_no_alarm() -> None:
-    world = World(Scripted(Decision()), "a")
-    assert leaking(world, "a", 48) == {}
-    assert Memory in {type(one) for one in world.runtime.applied}
-
-
 def test_raise_that_fails_is_an_alarm_with_the_reason() -> None:
     world = World(Scripted(Decision()), "a")
     world.runtime.fails[Memory] = "memory limit not changed: read-only"

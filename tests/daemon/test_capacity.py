@@ -10,7 +10,8 @@ import pytest
 
 from tests.daemon.forked import session
 from tests.daemon.test_daemon import inspect, runs
-from tools.session import Session, confine_group, wait_for
+from tools.engine_remains import cgroup_mounts
+from tools.session import Session, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 
@@ -21,9 +22,21 @@ def node(docker_host: str, base_image: str) -> Iterator[Session]:
         yield one
 
 
-def lift(file: Path) -> None:
-    """Remove that quota."""
-    file.write_text("-1" if file.name == "cpu.cfs_quota_us" else "max")
+def confine(pid: int, cores: float) -> tuple[Path, str]:
+    """Put a CPU quota on the group above that process's own; the file, and what lifts it."""
+    fields = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    v1 = next((path for _, names, path in fields if "cpu" in names.split(",")), None)
+    path = v1 or next(path for _, names, path in fields if not names)
+    for mount in cgroup_mounts():
+        group = Path(f"{mount}{path}").parent
+        if (group / "cpu.cfs_quota_us").exists():
+            period_us = int((group / "cpu.cfs_period_us").read_text())
+            (group / "cpu.cfs_quota_us").write_text(str(round(cores * period_us)))
+            return group / "cpu.cfs_quota_us", "-1"
+        if (group / "cpu.max").exists():
+            (group / "cpu.max").write_text(f"{round(cores * 100_000)} 100000")
+            return group / "cpu.max", "max"
+    raise AssertionError("the container's control group is not found")
 
 
 def test_a_quota_around_running_containers_changes_the_capacity(node: Session):
@@ -32,7 +45,7 @@ def test_a_quota_around_running_containers_changes_the_capacity(node: Session):
     before = node.client.jobs()["node"]
     assert before["bound_by"] is None
     # No less than the ceiling of alpha: on cgroup v1 the kernel refuses a quota below one inside.
-    file = confine_group(inspect(node, "alpha")["State"]["Pid"], 1.0)
+    file, unlimited = confine(inspect(node, "alpha")["State"]["Pid"], 1.0)
     try:
         wait_for(lambda: node.client.jobs()["node"]["bound_by"], 30, "the quota to be read")
         confined = node.client.jobs()["node"]
@@ -41,7 +54,7 @@ def test_a_quota_around_running_containers_changes_the_capacity(node: Session):
         assert confined["cores"] == before["cores"], "the host has the same number"
     finally:
         with suppress(FileNotFoundError):
-            lift(file)
+            file.write_text(unlimited)
     wait_for(lambda: node.client.jobs()["node"]["bound_by"] is None, 30, "the quota to be lifted")
     assert node.client.jobs()["node"] | {"used_cores": 0, "foreign_cores": 0} == before | {
         "used_cores": 0,

@@ -41,9 +41,8 @@ from dlsched.cluster.store import Member, MemoryStore, StoreError
 from dlsched.config.settings import ClusterSettings, Settings, TlsFiles
 from dlsched.daemon.cluster import ClusterLoop, ClusterParts
 from dlsched.daemon.cluster_wiring import connect
-from dlsched.daemon.waiting import CHANGES_S
 from dlsched.model.errors import DaemonUnavailable
-from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.clock import CHANGES_S, SystemClock
 from dlsched.runtime.docker.engine import Engine
 from dlsched.simulation.clock import VirtualClock
 from tests.cluster.authority import Authority

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.daemon import give_back
-from dlsched.daemon.give_back import NotReleased, Release
+from dlsched.daemon import source as give_back
+from dlsched.daemon.source import NotReleased, Release
 from dlsched.runtime.machine.outcomes import GivenBack
 from dlsched.simulation.clock import VirtualClock
 
@@ -87,7 +87,7 @@ def test_without_a_wish_nothing_is_given_back(bench: Bench) -> None:
 
 def test_who_waits_at_the_end_is_told(bench: Bench, asked: Asked) -> None:
     bench.release.close()
-    with pytest.raises(NotReleased, match="the daemon is ending, and gives all limits back"):
+    with pytest.raises(NotReleased, match="as the daemon is ending, and gives all limits back"):
         asked.result(60)
 
 

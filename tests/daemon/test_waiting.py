@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlsched.daemon.waiting import CHANGES_S, wait
+from dlsched.runtime.clock import CHANGES_S, wait
 from dlsched.simulation.clock import VirtualClock
 
 

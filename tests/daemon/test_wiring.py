@@ -264,17 +264,6 @@ DELIVERED = Delivered(
 TRAINING = JOB + "target: {metric: accuracy, deliver: 0.9, finish: 0.97}\n"
 
 
-def test_a_delivery_is_known_again_and_gone_with_its_file(agent: Make, settings: Settings) -> None:
-    delivered_records(settings.state_dir).record(DELIVERED)
-    (settings.watch / "alpha.yaml").write_text(TRAINING)
-    one = agent()
-    cycles(one, is_delivered(one))
-    # Without a command nobody is owed anything.
-    assert delivered_records(settings.state_dir).of("alpha") == replace(DELIVERED, told=True)
-    (settings.watch / "alpha.yaml").unlink()
-    cycles(one, lambda: delivered_records(settings.state_dir).all() == {})
-
-
 def test_a_dry_run_keeps_no_word_and_runs_no_command(
     agent: Make, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,11 +288,6 @@ def test_a_command_that_cannot_change_its_user_ends_the_start_and_leaves_a_reloa
         Agent(hooked, dry_run=False)
     one._reload(lambda: hooked)
     assert one.source.about()["policy"] == "none"
-
-
-def test_without_an_engine_it_does_not_begin(agent: Make):
-    with pytest.raises(EngineUnavailable, match=r"no-engine\.sock"):
-        agent().run(None)
 
 
 def test_a_parent_that_ignores_its_children_hides_no_commands_end(agent: Make) -> None:

@@ -106,12 +106,14 @@ def test_causes_of_trainings(cause: Cause | None, what: dict[str, float]) -> Non
             Cause.TRAFFIC,
             {"ran": 7.9, "queued": 20.0, "in_flight": 40, "threads": 40.0, "count": 10},
         ),
+        (Cause.TRAFFIC, {"ran": 6.9, "queued": 8.0, "in_flight": 40, "threads": 40.0, "count": 10}),
         (Cause.TRAFFIC, {"ran": 1.0, "at_lock": 15.0, "threads": 20.0, "in_flight": 30}),
         (Cause.NOT_KNOWN, {}),
         (Cause.NOT_KNOWN, {"ran": 1.0, "queued": 0.3, "in_flight": 2}),  # it computes itself
         (Cause.NOT_KNOWN, {"ran": 1.0, "busiest": 1.0, "in_flight": 1}),  # and has no queue
         (Cause.NOT_KNOWN, {"ran": 2.0, "queued": 2.0, "in_disk": 1.9}),  # none is clearly larger
         (Cause.NOT_KNOWN, {"ran": 1.0, "queued": 3.0, "in_disk": 1.1, "count": 10}),
+        (Cause.NOT_KNOWN, {"ran": 6.0, "queued": 8.0, "count": 10}),  # others have a quarter
         (Cause.NOT_KNOWN, {"ran": 0.2, "queued": 0.2}),  # little beside eight requests
         (Cause.NOT_KNOWN, {"at_lock": 2.0}),  # requests are elsewhere
         (Cause.NOT_KNOWN, {"at_lock": 24.0, "threads": 33.0}),  # eight threads have eight requests

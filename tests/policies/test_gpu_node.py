@@ -388,6 +388,3 @@ def test_fields_that_came_since_lose_no_memory() -> None:
 def test_places_count_a_job_once_and_once_more_for_each_gpu_that_it_shares() -> None:
     whole = replace(view("w"), gpus=(ONE.uuid,))
     assert places(node(sharer("a"), sharer("x", 0.3, ZERO.uuid, ONE.uuid), whole)) == 6
-
-
-# ------------------------------------------------------------------ properties

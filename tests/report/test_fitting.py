@@ -266,7 +266,7 @@ def test_the_job_reads_what_the_agent_wrote(
     directory = job_dir(tmp_path, "alpha")
     monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(directory / "allotment.json"))
     assert report.allotment() is None
-    told = (0.5, 0.25, ("GPU-1",), 1760000000.0, True, True, True, 2**33)
+    told = (0.5, 0.25, ("GPU-1",), True, True, True, 2**33)
     write_allotment(directory, Allotment(*told))
     assert report.allotment() == told
     write_allotment(directory, Allotment())
@@ -286,8 +286,7 @@ def test_a_value_of_the_wrong_kind_is_not_said(
 ) -> None:
     path = tmp_path / "allotment.json"
     path.write_text(
-        '{"cpu_cores": true, "gpu_share": NaN, "gpus": 3, "deadline": "soon", "x": 1,'
-        ' "gpu_memory_bytes": "8GiB"}'
+        '{"cpu_cores": true, "gpu_share": NaN, "gpus": 3, "x": 1, "gpu_memory_bytes": "8GiB"}'
     )
     monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(path))
     assert report.allotment() == report.Allotment()

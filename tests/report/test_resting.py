@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.report.resting import Rest
+from dlsched.report.pacing import Rest
 
 pytestmark = pytest.mark.timed
 

@@ -14,7 +14,6 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import (
     AccuracyTarget,
-    Bounds,
     ContainerSpec,
     JobSpec,
     LatencyTarget,
@@ -196,18 +195,6 @@ def test_what_one_borrowed_another_lent() -> None:
     # Of the 150 core-seconds that `b` left, 50 were used by no one.
     assert (b.borrowed_core_s, b.lent_core_s) == (0.0, pytest.approx(100.0))
     assert tally.foreign_core_s == pytest.approx(25.0)
-
-
-def test_a_fair_share_is_within_floor_and_ceiling() -> None:
-    """Of four cores `a` may have one at most: `b` has the rest as its share."""
-    bounded = [
-        replace(one, spec=replace(one.spec, bounds=Bounds(ceiling_cores=1.0)))
-        for one in (view("a", float(now_s)) for now_s in range(51))
-    ]
-    reports = [cycle(now_s, one, view("b", 2.0 * now_s)) for now_s, one in enumerate(bounded)]
-    jobs = tallied(*reports).jobs
-    assert jobs["a"].fair_core_s == pytest.approx(50.0)
-    assert jobs["b"].fair_core_s == pytest.approx(150.0)
 
 
 @given(

@@ -108,7 +108,9 @@ def test_a_change_of_a_broken_file_begins_anew(tmp_path: Path, before: str) -> N
 
 
 def test_an_allotment_of_an_older_version_is_changed_too(tmp_path: Path) -> None:
-    (tmp_path / "allotment.json").write_text('{"cpu_cores": 0.5, "gpus": [], "stop_soon": true}')
+    (tmp_path / "allotment.json").write_text(
+        '{"cpu_cores": 0.5, "gpus": [], "deadline": null, "stop_soon": true}'
+    )
     change_allotment(tmp_path, deliverable=True)
     told = json.loads((tmp_path / "allotment.json").read_text())
     assert (told["cpu_cores"], told["stop_soon"], told["deliverable"]) == (0.5, True, True)

@@ -55,6 +55,19 @@ def test_a_drop_ends_the_adoption_until_the_next_one(adoptions: Adoptions, tmp_p
     assert not Adoptions(tmp_path).is_dropped(FIRST)
 
 
+def test_a_drop_removes_the_adoption_of_that_container_alone(adoptions: Adoptions) -> None:
+    adoptions.drop(SECOND, "web")
+    assert adoptions.job("web") == WEB
+    adoptions.drop(FIRST, "web")
+    assert adoptions.job("web") is None
+
+
+def test_a_container_whose_own_labels_count_again_is_not_dropped(adoptions: Adoptions) -> None:
+    adoptions.drop(FIRST, "web")
+    adoptions.readmit(FIRST)
+    assert not adoptions.is_dropped(FIRST)
+
+
 def test_drops_of_containers_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     adoptions = Adoptions(tmp_path)
     adoptions.drop(FIRST, "web")

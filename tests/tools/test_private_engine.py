@@ -26,25 +26,6 @@ from tools.private_engine import clear_crashed, private_engine
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("host_network_alone")
-@needs_dockerd
-@pytest.mark.engine
-def test_private_engine_leaves_the_host_as_it_was(engines: Path) -> None:
-    before = rules_and_interfaces()
-    with private_engine(engines) as engine:
-        run_folder = Path(engine.host.removeprefix("unix://")).parent
-        slot = Slot(engines / "0")
-        assert rules_and_interfaces() == before
-        load_sleep_image(engine.host)
-        _, pid = start_sleep(engine.host)
-        assert f"{engine.cgroup_parent}/" in Path(f"/proc/{pid}/cgroup").read_text("ascii")
-        with closing(connect(engine.host)) as client:
-            client.create_network("left-behind")
-    assert rules_and_interfaces() == before
-    assert_nothing_left(slot, run_folder, pid)
-
-
-@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 def test_images_stay_for_the_next_run_and_containers_do_not(engines: Path) -> None:

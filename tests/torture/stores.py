@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsched.config.inbox.submit import submit
-from dlsched.daemon.give_back import Release
+from dlsched.daemon.source import Release
 from dlsched.model.errors import AlreadyRunning
 from dlsched.model.state import Delivered, Ended, Tiers
 from dlsched.runtime.allotment import (

@@ -160,8 +160,7 @@ def _policy(name: str, policy: Policy) -> Finding:
 
 def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
     from dlsched.daemon.wiring import engine_options, ledger_options
-    from dlsched.runtime.docker.doctor.engine import around_containers, examine
-    from dlsched.runtime.docker.doctor.probe import probe
+    from dlsched.runtime.docker.doctor.engine import around_containers, examine, probe
     from dlsched.runtime.docker.engine import Engine
     from dlsched.runtime.doctor import host
 

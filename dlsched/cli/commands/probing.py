@@ -81,11 +81,11 @@ def probe(
       dlsched probe asr --over 10s
       dlsched probe --no-http -o json
     """
+    from dlsched.runtime.docker.doctor.engine import remedy
     from dlsched.runtime.docker.engine import Engine
     from dlsched.runtime.docker.instance import DockerOptions, own_containers
     from dlsched.runtime.docker.probe import ProbeOptions
     from dlsched.runtime.docker.probe import probe as probed
-    from dlsched.runtime.docker.remedy import remedy
     from dlsched.runtime.wire.tap import Tap
 
     over_s = options.seconds(over, "--over", _OVER_MIN_S, _OVER_MAX_S)

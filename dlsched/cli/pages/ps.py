@@ -16,6 +16,7 @@ from dlsched.model.units import (
     counted,
     render_bytes,
     render_cores,
+    render_percent,
     render_quantile,
     render_seconds,
     render_within,
@@ -263,7 +264,7 @@ def sources(job: JobStatus) -> list[str]:
     sidecar, log, parts = job.sidecar, job.sidecar.log, []
     if sidecar.trouble is not None and sidecar.trouble not in (job.blind or ""):
         parts.append(sidecar.trouble)
-    if sidecar.lacks is not None and sidecar.lacks != job.blind:
+    if sidecar.lacks is not None and job.blind is None:
         parts.append(sidecar.lacks)
     if log is not None and log.lines and not log.matched:
         first = "" if log.example is None else f"; the first line: {log.example}"
@@ -348,7 +349,8 @@ def forecast_cell(job: JobStatus) -> Cell:
     which too many requests fail."""
     forecast = _next(job)
     if job.failing is not None:
-        return Cell(f"{job.failing.partition(' of ')[0]} fail", "bold red")
+        ratio = job.errors / max(job.requests + job.errors, 1)
+        return Cell(f"{render_percent(ratio)} fail", "bold red")
     if job.uncertain is not None:
         return Cell(job.uncertain, "dim" if job.uncertain == "idle" else "yellow")
     if forecast is None:

@@ -16,11 +16,13 @@ from dlsched.cluster.agent.assignments import (
     Assignment,
     Assignments,
     Course,
+    GivenJobs,
+    check,
     followed,
+    parsed,
 )
 from dlsched.cluster.agent.contact import Contact, Leases, cut_off
 from dlsched.cluster.agent.fetching import KNOWN_WITHIN_S, HttpsCheckpoints
-from dlsched.cluster.agent.given_jobs import GivenJobs, check, parsed
 from dlsched.cluster.agent.node_report import node_report
 from dlsched.cluster.agent.ports import NodeImages, NodeJobs, OrderRefused
 from dlsched.cluster.core.following import (

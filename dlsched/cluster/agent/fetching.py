@@ -70,15 +70,10 @@ class HttpsCheckpoints:
         self._address, self._most_bytes, self._port = address, most_bytes, port
         self._free_bytes = free_bytes
         self._thread = LoopThread("cluster-fetching")
+        self.start, self.stop = self._thread.start, self._thread.stop
+        """The end of it ends all that is under way; what is not whole leaves no file."""
         self._lock = threading.Lock()
         self._fetches: dict[str, _Fetch] = {}
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End all that is under way; what is not whole leaves no file."""
-        self._thread.stop()
 
     def begin(self, source: str, job: str, epoch: int, to: Path, saved: Saved) -> bool:
         """Begin to fetch that checkpoint into the file; False: the source's address is not known

@@ -26,8 +26,8 @@ from dlsched.cluster.wire import WHOLE_MAX
 from dlsched.config.settings import Settings
 from dlsched.model.errors import DaemonUnavailable, DlschedError
 from dlsched.model.units import counted, plain_text, render_address, render_seconds
+from dlsched.runtime.docker.doctor.engine import remedy
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding, State
 
 EXPIRES_SOON_S = 86_400.0

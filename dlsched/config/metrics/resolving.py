@@ -227,7 +227,7 @@ def _check_groups(groups: Iterable[str], step: str | None, when: tuple[str, str]
     if step == "evaluations" and STEP in groups:
         raise Contradiction(
             "step",
-            "evaluations is of no use, as the pattern has a group named step: leave the key out",
+            "the pattern has a group named step: leave `step: evaluations` out",
         )
 
 
@@ -259,7 +259,7 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[Metric]:
         raise Contradiction(place or "kind", "the kind ratio needs `total` and `count`")
     if pair and kind not in (None, "ratio"):
         raise Contradiction(
-            place or "kind", f"{kind} is given beside total and count, which are a ratio"
+            place or "kind", f"{kind} is given beside `total` and `count`, which make a ratio"
         )
     unit = given.get("unit")
     metric = Metric(

@@ -125,7 +125,7 @@ class Assignments:
             found = [bad[uuid] for uuid in one.fact.gpus if uuid in bad] if one.fact else []
             if not found or not one.state.holds:
                 continue
-            stays = "the job stays on it"
+            stays = "the job is not moved"
             if options.on_loss == "move":
                 why = unmovable(one.spec)
                 stays = (
@@ -223,13 +223,13 @@ def _gpu_problems(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
     if node.gpu_trouble is not None and not node.gpus:
         return {}  # no GPU can be read, which says nothing about any one of them
     bad = {
-        gpu.uuid: f"its GPU {gpu.fact.index}: {gpu.fact.trouble}"
+        gpu.uuid: f"GPU {gpu.fact.index}, on which it runs: {gpu.fact.trouble}"
         for gpu in node.gpus
         if gpu.fact.trouble is not None
     }
     there = {gpu.uuid for gpu in node.gpus}
     held = {uuid for one in members if one.fact is not None for uuid in one.fact.gpus}
-    return bad | {uuid: f"its GPU {uuid} is gone" for uuid in held - there}
+    return bad | {uuid: f"GPU {uuid}, on which it runs, is gone" for uuid in held - there}
 
 
 def _problem_of(one: Member, bad: Mapping[str, str]) -> str | None:

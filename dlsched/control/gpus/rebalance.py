@@ -114,12 +114,12 @@ def to_make_room(
             goes = _exchange(one, spec, mine, options) if gain > _cost(one) else None
             if goes is None:
                 continue
-            how = "assumed " if turn.wait_s is None else ""
+            how = "an assumed" if turn.wait_s is None else "a"
             why = (
-                f"makes room for {spec.name}, whose {how}wait of {render_seconds(wait_s)}, "
-                f"less the pause, times its weight {spec.weight:g} is {gain:.0f} s; its own "
-                f"pause of up to {render_seconds(one.pause_s)} times its weight "
-                f"{one.spec.weight:g} is {_cost(one):.0f} s; {_there(goes, left)}"
+                f"makes room for {spec.name}, which gains {gain:.0f} s ({how} wait of "
+                f"{render_seconds(wait_s)}, less the pause, times its weight {spec.weight:g}); it "
+                f"costs {_cost(one):.0f} s (a pause of up to {render_seconds(one.pause_s)} times "
+                f"the weight {one.spec.weight:g}); {_there(goes, left)}"
             )
             return Wanted(one.spec.name, goes, why)
     return None

@@ -64,8 +64,8 @@ class DqoesParameters:
     """How much slower than its aim a job may be while not all fit, as a ratio: its need is divided
     by 1 + this. With a value below `alpha` the job stays in its band."""
     keep_ratio: float = 0.8
-    """Hysteresis of triage, which leaves out the jobs that need most: factor on the need of a job
-    that was satisfied last time, below 1, so that two similar jobs do not alternate."""
+    """Where not all fit, the jobs that need most are left out. The need of a job that was satisfied
+    last time counts times this factor, below 1, so that two similar jobs do not alternate."""
     floor_ratio: float = 0.05
     """Lowest limit as a ratio of an equal share: enough to keep measuring."""
     retry_s: float = 120.0

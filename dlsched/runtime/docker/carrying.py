@@ -30,7 +30,7 @@ from dlsched.runtime.docker.archives import TOP, Unfit, carried
 from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
 from dlsched.runtime.docker.instance import Instance
-from dlsched.runtime.machine.outcomes import Packed
+from dlsched.runtime.machine.outcomes import CallFailed, Packed
 from dlsched.store.atomic import sync_folder
 from dlsched.store.records import Records
 
@@ -106,12 +106,8 @@ _FOLDER, _LINK = 1 << 31, 1 << 27
 """Bits of Go's file modes."""
 
 
-class NotShared(DlschedError):
-    """The storage does not show that file here. `passing`: perhaps not yet."""
-
-    def __init__(self, text: str, *, passing: bool = False) -> None:
-        super().__init__(text)
-        self.passing = passing
+class NotShared(CallFailed):
+    """The storage does not show that file here, perhaps not yet."""
 
 
 def size_of(engine: Engine, container: str, path: str) -> int:
@@ -274,7 +270,7 @@ class Arrivals:
                 check_shown(self.instance.unhurried, container, brought.file, brought.size_bytes)
         except NotShared as error:
             failed = self._checked[brought.job] = self._checked.get(brought.job, 0) + 1
-            raise NotShared(str(error), passing=failed < CHECKS) from error
+            raise NotShared(str(error), retryable=failed < CHECKS) from error
 
     def _volume(self, brought: Brought) -> str:
         return f"{container_name(self.instance.name, brought.job)}-e{brought.epoch}"

@@ -13,10 +13,10 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import docker
 from docker.errors import APIError, DockerException
@@ -38,6 +38,7 @@ from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.cgroup.cpu_units import DEFAULT_SHARES, OLDER_DEFAULT_SHARES
 from dlsched.runtime.machine.outcomes import one_line
 
+T = TypeVar("T")
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
 
@@ -90,57 +91,43 @@ class Engine:
 
     def containers(self, labels: Mapping[str, str]) -> list[Body]:
         """All containers, in whatever state, that carry these labels."""
-        wanted = [f"{name}={value}" for name, value in labels.items()]
-        with self._calling() as client:
-            return list(client.containers(all=True, filters={"label": wanted}))
+        filters = {"label": [f"{name}={value}" for name, value in labels.items()]}
+        return self._call(lambda client: list(client.containers(all=True, filters=filters)))
 
     def inspect(self, container: str) -> Body:
-        with self._calling() as client:
-            return dict(client.inspect_container(container))
+        return self._call(lambda client: dict(client.inspect_container(container)))
 
     def create(self, name: str, body: Body) -> str:
         """Make a container and return its id."""
-        with self._calling() as client:
-            made = client.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
-            return str(made["Id"])
+        made = self._call(lambda client: client.create_container_from_config(body, name))  # type: ignore[no-untyped-call]
+        return str(made["Id"])
 
     def start(self, container: str) -> None:
         """Start a container; one that runs already is left as it is."""
-        with self._calling() as client:
-            client.start(container)
+        self._call(lambda client: client.start(container))
 
     def update(self, container: str, body: Body) -> None:
         """Change resources or the restart policy of a container."""
-        with self._calling() as client:
-            path, limit = f"/containers/{container}/update", self._timeout_s
-            _answer(client, "POST", path, json=body, timeout=limit)
+        path, limit = f"/containers/{container}/update", self._timeout_s
+        self._call(lambda client: _answer(client, "POST", path, json=body, timeout=limit))
 
     def rename(self, container: str, name: str) -> None:
-        with self._calling() as client:
-            client.rename(container, name)
+        self._call(lambda client: client.rename(container, name))
 
     def kill(self, container: str, signal: str) -> None:
         """Send a signal to the container's first process."""
-        with self._calling() as client:
-            client.kill(container, signal)
+        self._call(lambda client: client.kill(container, signal))
 
     def unpause(self, container: str) -> None:
-        with self._calling() as client:
-            client.unpause(container)
+        self._call(lambda client: client.unpause(container))
 
     def remove(self, container: str) -> None:
         """Remove a container that does not run; its volumes stay. One that is gone is removed."""
-        try:
-            with self._calling() as client:
-                client.remove_container(container, v=False, force=False)
-        except EngineRefused as error:
-            if error.status != 404:
-                raise
+        self._remove(lambda client: client.remove_container(container, v=False, force=False))
 
     def discard(self, container: str) -> None:
         """Remove a container, running or not, with the volumes that it alone has."""
-        with self._calling() as client:
-            client.remove_container(container, v=True, force=True)
+        self._call(lambda client: client.remove_container(container, v=True, force=True))
 
     def archive(self, container: str, path: str) -> Generator[bytes]:
         """A tar archive of what is at that path in a container, running or not; to be closed. Until
@@ -189,41 +176,30 @@ class Engine:
 
     def volumes(self, labels: Mapping[str, str]) -> list[Body]:
         """All volumes that carry these labels."""
-        wanted = [f"{name}={value}" for name, value in labels.items()]
-        with self._calling() as client:
-            return list(client.volumes(filters={"label": wanted})["Volumes"] or ())
+        filters = {"label": [f"{name}={value}" for name, value in labels.items()]}
+        return self._call(lambda client: list(client.volumes(filters=filters)["Volumes"] or ()))
 
     def remove_volume(self, name: str) -> None:
         """Remove a volume that no container has. One that is gone is removed."""
-        try:
-            with self._calling() as client:
-                client.remove_volume(name)
-        except EngineRefused as error:
-            if error.status != 404:
-                raise
+        self._remove(lambda client: client.remove_volume(name))
 
     def images(self) -> list[Body]:
-        with self._calling() as client:
-            return list(client.images())
+        return self._call(lambda client: list(client.images()))
 
     def image(self, reference: str) -> Body:
         """All that the engine knows of an image; status 404 when it is not there."""
-        with self._calling() as client:
-            return dict(client.inspect_image(reference))  # type: ignore[no-untyped-call]
+        return self._call(lambda client: dict(client.inspect_image(reference)))  # type: ignore[no-untyped-call]
 
     def info(self) -> Body:
         """The engine's own description."""
-        with self._calling() as client:
-            return dict(client.info())
+        return self._call(lambda client: dict(client.info()))
 
     def ping(self) -> None:
         """Have any answer of the engine; unlike other calls it waits for no container."""
-        with self._calling() as client:
-            client.ping()
+        self._call(lambda client: client.ping())
 
     def version(self) -> Body:
-        with self._calling() as client:
-            return dict(client.version())
+        return self._call(lambda client: dict(client.version()))
 
     def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
         """Pull an image, yielding the engine's progress messages until it is there."""
@@ -243,8 +219,7 @@ class Engine:
     def events(self, kinds: Iterable[str]) -> CancellableStream[Body]:
         """Open the stream of containers' events of these kinds; closing it ends it."""
         filters = {"type": ["container"], "event": list(kinds)}
-        with self._calling() as client:
-            return client.events(decode=True, filters=filters)
+        return self._call(lambda client: client.events(decode=True, filters=filters))
 
     def logs(
         self, container: str, tail: int, follow: bool, until_s: float | None = None
@@ -320,6 +295,18 @@ class Engine:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def _call(self, call: Callable[[docker.APIClient], T]) -> T:
+        with self._calling() as client:
+            return call(client)
+
+    def _remove(self, call: Callable[[docker.APIClient], object]) -> None:
+        """Make that call; what is gone is removed."""
+        try:
+            self._call(call)
+        except EngineRefused as error:
+            if error.status != 404:
+                raise
 
     @contextmanager
     def _calling(self) -> Iterator[docker.APIClient]:

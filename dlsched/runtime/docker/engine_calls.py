@@ -193,17 +193,13 @@ class EngineCalls:
 
     def start_again(self, container: str) -> None:
         """Start a container that has ended."""
-        with self.instance.busy.of(container):
-            self.instance.unhurried.start(container)
+        self.instance.start(container)
 
     def end_old(self, old: Inspected, stop: Stop) -> None:
-        """Rename the old container, then signal it to end."""
-        self.set_aside(old)
-        self.end(old, stop, soon=True)
-
-    def set_aside(self, old: Inspected) -> None:
-        """Rename the old container. Raises EngineRefused: it keeps its own name."""
+        """Rename the old container, then signal it to end. Raises EngineRefused: it keeps its own
+        name."""
         self._name(old.container_id, set_aside_name(self.instance.name, old.job))
+        self.end(old, stop, soon=True)
 
     def end(self, one: Inspected, stop: Stop, *, soon: bool = False) -> None:
         """Signal a container to end, without a restart policy; `soon`: also in its allotment."""
@@ -269,8 +265,7 @@ class EngineCalls:
             write_allotment(folder, replace(allotment, stop_soon=False, checkpoint_wanted=False))
         if old.restart is not None and not old.risks_gpus:
             self.instance.unhurried.update(old.container_id, restart_update(old.restart))
-        with self.instance.busy.of(old.container_id):
-            self.instance.unhurried.start(old.container_id)
+        self.instance.start(old.container_id)
         self.name(old)
 
     def name(self, old: Inspected) -> None:

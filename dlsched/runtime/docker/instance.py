@@ -108,6 +108,11 @@ class Instance:
     def state_dir(self) -> Path:
         return self.options.state_dir
 
+    def start(self, container: str) -> None:
+        """Start a container, which cannot be inspected meanwhile; blocks on the engine."""
+        with self.busy.of(container):
+            self.unhurried.start(container)
+
     def came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""
         return self.originals.cores_before(described.container_id, described.limit_cores)

@@ -67,7 +67,12 @@ class Moves:
             job, self.instance.clock.now_s() if now_s is None else now_s, take
         )
         if after.departure is not before.departure:
-            self.listings.hide({name for name, one in self.machine.jobs.items() if _is_hidden(one)})
+            hidden = {
+                name
+                for name, one in self.machine.jobs.items()
+                if one.away is not None and not one.away.returns
+            }
+            self.listings.hide(hidden)
         return after
 
     # ------------------------------------------------------------------ what is there
@@ -334,7 +339,3 @@ def _heir_of(listing: Listing, job: str, old: Inspected) -> Inspected | None:
     there = listing.containers.values()
     mine = (one for one in there if one.job == job and one.adopted is None)
     return next((one for one in mine if one.container_id != old.container_id), None)
-
-
-def _is_hidden(job: Job) -> bool:
-    return job.away is not None and not job.away.returns

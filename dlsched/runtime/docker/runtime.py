@@ -30,7 +30,6 @@ from dlsched.runtime.docker.create.images import Images
 from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.engine import Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.engine_calls import EngineCalls
-from dlsched.runtime.docker.engine_events import Events
 from dlsched.runtime.docker.executor import Executor
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import gpu_alarms, with_gpus
@@ -40,7 +39,7 @@ from dlsched.runtime.docker.instance import UNHURRIED_S, DockerOptions, Instance
 from dlsched.runtime.docker.limits.changing import Changes
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
-from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.docker.listing import Events, Listings
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.progress_readers import Outside
 from dlsched.runtime.docker.watch import Watch, Watches
@@ -64,6 +63,7 @@ RELEASE_S = 10.0
 WIND_UP_POLL_S = 0.05
 """At the agent's end, the time between two checks whether every move is over."""
 
+DRY_RUN = "dry run"
 _NOT_THERE = "there is no such container"
 
 
@@ -130,6 +130,7 @@ class DockerRuntime:
         self._calls = EngineCalls(instance, writer, creation, self.images, self._arrivals)
         self._executor = Executor(self._calls, self._listings.want, wake, clock.now_s)
         self._machine = Machine(self._executor.do)
+        self.hold(None)
         self._changes = Changes(
             instance, self._machine, self._executor, writer, self._listings, self._patience
         )
@@ -171,7 +172,8 @@ class DockerRuntime:
     def resume(self, now_s: float) -> None:
         """List containers, and note the moves that an earlier agent began."""
         self.refresh()
-        if self._listings.last is not None:
+        # In a dry run a move that an earlier agent began would never go on.
+        if self._listings.last is not None and not self._reads_only:
             self.moves.find(self._listings.last, now_s)
 
     def observe(self, now_s: float) -> Observation:
@@ -185,7 +187,7 @@ class DockerRuntime:
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._changes.examine(described)
-        if self._instance.options.read_only and listing is not None:
+        if self._reads_only and listing is not None:
             self._changes.examine_again(listing)
         idle = not (self._machine.busy or self.moves.moving)
         watches = self._watches.all()
@@ -239,7 +241,7 @@ class DockerRuntime:
         Works on what `observe` saw last; waits for nothing.
         """
         listing = self._watches.listing
-        if listing is None:
+        if listing is None or self._reads_only:
             return
         is_new = listing is not self._swept
         if is_new:
@@ -256,6 +258,8 @@ class DockerRuntime:
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
+        if self._reads_only:
+            return Outcome(action, "withheld", DRY_RUN)
         if isinstance(action, Start):
             bar = self.moves.bars_start(action.job)
             return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
@@ -282,6 +286,8 @@ class DockerRuntime:
 
     def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
+        if self._reads_only:
+            return tuple(Outcome(action, "withheld", DRY_RUN) for action in actions)
         outcomes: dict[str, Outcome] = {}
         changes: list[tuple[Resize | Memory, Watch]] = []
         for action in actions:
@@ -316,8 +322,11 @@ class DockerRuntime:
         """Give every changed container what it had: own ones their ceiling, others their own.
 
         `ceilings` are those of the specs, where they are known; others go to the ceiling of their
-        last change. Waits for the engine, at most `RELEASE_S` in all.
+        last change. Waits for the engine, at most `RELEASE_S` in all. After a dry run there is
+        nothing to give back.
         """
+        if self._reads_only:
+            return ()
         now_s = self._clock.now_s()
         until_s = now_s + min(self._instance.options.timeout_s, RELEASE_S)
         self._wind_up((now_s + until_s) / 2)  # a move may hang, and limits need time, too
@@ -340,12 +349,18 @@ class DockerRuntime:
 
     @property
     def held(self) -> str | None:
-        """Why nothing may be changed, since everything was given back; None: changes are made."""
+        """Why nothing may be changed: everything was given back, or it is a dry run; None: changes
+        are made."""
         return self._machine.held
 
     def hold(self, why: str | None) -> None:
-        """Change nothing from now on, since everything was given back; None: make changes again."""
-        self._machine.held = why
+        """Change nothing from now on, since everything was given back; None: make changes again. A
+        dry run never makes any."""
+        self._machine.held = DRY_RUN if self._reads_only else why
+
+    @property
+    def _reads_only(self) -> bool:
+        return self._instance.options.read_only
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
@@ -360,23 +375,24 @@ class DockerRuntime:
         )
 
     def report_deliverable(self, job: str, deliverable: bool) -> None:
-        """Write to the allotment of an own job whether it can be delivered.
+        """Write to the allotment of an own job whether it can be delivered; not in a dry run.
 
         Raises OSError, ValueError.
         """
-        watch = self._watches.get(self._watches.ids.get(job, ""))
-        if watch is not None and watch.described.adopted is not None:
+        if self._reads_only:
             return
-        change_allotment(job_dir(self._instance.options.state_dir, job), deliverable=deliverable)
+        described = self._watches.of_job(job)
+        if described is None or described.adopted is None:
+            change_allotment(job_dir(self._instance.state_dir, job), deliverable=deliverable)
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
         require(self._instance.engine)
 
-    def close(self, *, keep_group: bool = False) -> None:
+    def close(self) -> None:
         """Release all resources; containers run on, and an empty parent group is removed."""
         self._events.close()
-        if self._watches.listing is not None and not self._watches.all() and not keep_group:
+        if not (self._watches.listing is None or self._watches.all() or self._reads_only):
             self._group.remove()
         self._watches.close()
         self._instance.engine.close()
@@ -425,7 +441,7 @@ class DockerRuntime:
                 self.advance(now_s)
                 self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
         except Exception:  # noqa: BLE001  limits have to be given back whatever fails here
-            _log.exception("the moves under way could not be completed")
+            _log.exception("the daemon ends, and moves of jobs under way could not be completed")
         finally:
             self.moves.winding_up = False
 

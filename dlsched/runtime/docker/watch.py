@@ -583,6 +583,7 @@ class Watches:
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._watches: dict[str, Watch] = {}
+        self.get, self.all = self._watches.get, self._watches.values
         self.listing: Listing | None = None
         self.ids: Mapping[str, str] = {}
         """Container ids by job; replaced whole, so that other threads may read it."""
@@ -634,17 +635,10 @@ class Watches:
         begun = (future for one in missed if (future := one.examine(now_s, every_s)) is not None)
         futures.wait(list(islice(begun, max(left, 0))), EXAMINE_WAIT_S)
 
-    def get(self, container: str) -> Watch | None:
-        """That container's watch; None: it is not listed."""
-        return self._watches.get(container)
-
     def of_job(self, job: str) -> Inspected | None:
         """That job's container; None: none is listed."""
         watch = self._watches.get(self.ids.get(job, ""))
         return None if watch is None else watch.described
-
-    def all(self) -> Collection[Watch]:
-        return self._watches.values()
 
     def own(self) -> dict[str, str]:
         """The ids of the containers that the agent made, by job."""

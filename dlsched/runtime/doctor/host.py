@@ -5,7 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from dlsched.control.ledger.cpu import divide_cpu
@@ -66,10 +66,10 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("pressure", "warn", "the kernel reports no CPU pressure", "boot with psi=1")
 
 
-def spinning(place: Callable[[int], Thread] = Thread) -> Finding:
+def spinning() -> Finding:
     """Whether threads that spin can be recognised."""
     try:
-        place(os.getpid()).close()
+        Thread(os.getpid()).close()
     except (NotAllowed, OSError) as error:
         line = f"threads of containers that spin are not recognised: {error}"
         remedy = "on x86-64 give dlsched CAP_PERFMON and the call perf_event_open, as its unit does"

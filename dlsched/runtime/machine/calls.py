@@ -99,6 +99,8 @@ class Tidy(ReleaseContainer):
     """Ask the engine for it: where it is gone, its record is dropped; else its limits are changed
     back to what it had, unless that was done."""
 
+    updates: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remember(Call):

@@ -93,12 +93,13 @@ BARRED_BY: Mapping[type[Unwanted | Call], frozenset[Busy]] = {
     SetRestart: frozenset(Busy),
     Remember: frozenset({Busy.UPDATE}),
     Unwanted: frozenset({Busy.UPDATE}),
+    Tidy: frozenset({Busy.UPDATE}),
     Examine: frozenset(),
-    Tidy: frozenset(),
     ReleaseContainer: frozenset(),
 }
-"""Beside what each is not begun. The last three may begin beside anything: the first reads, and the
-other two wait for the writer's lock of the container, which a call that updates it holds."""
+"""Beside what each is not begun. The last two may begin beside anything: the first reads. The other
+is the agent's last one and has no next cycle, so it waits, in its thread, for the writer's lock of
+the container, which a call that updates it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def _record_listed(one: Container, event: Listed, now_s: float) -> Handled:
     if original is not None and not event.managed:
         after_s = now_s if one.settle_after_s is None else one.settle_after_s
     one = replace(one, settle_after_s=after_s)
-    if original is None or any(isinstance(call, Tidy) for call in one.calls):
+    if original is None or one.bars(now_s, Tidy) is not None:
         return one, ()
     # A listing older than the container does not show it.
     missing = after_s is not None and after_s < event.listed_s
@@ -270,7 +271,7 @@ class Machine:
         self.jobs: dict[str, Job] = {}
         """The jobs that are not at rest, by name."""
         self.held: str | None = None
-        """Why nothing may be changed, since everything was given back; None: changes are made."""
+        """Why nothing may be changed: all was given back, or this is a dry run. None: it may."""
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
         """Handle an event, and do what it asks for; returns the container after it."""

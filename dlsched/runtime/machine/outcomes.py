@@ -10,6 +10,14 @@ from dlsched.model.units import plain_text
 ELSEWHERE = "another dlsched instance on this host has the container"
 
 
+class CallFailed(DlschedError):
+    """A call failed; `retryable`: a later attempt may succeed."""
+
+    def __init__(self, reason: str, *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(reason)
+
+
 class Untouchable(DlschedError):
     """A container is left exactly as it is; the text says why."""
 

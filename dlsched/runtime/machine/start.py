@@ -11,7 +11,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import Begun
 from dlsched.runtime.machine.calls import Ended, Pulls, StartJob
 from dlsched.runtime.machine.inspected import Listing
-from dlsched.runtime.machine.outcomes import failure_of
+from dlsched.runtime.machine.outcomes import CallFailed, failure_of
 
 KEPT = 1000
 """Attempts kept: failures are reported until the job's next start, which may never come; beyond
@@ -92,7 +92,7 @@ def begun(one: Attempt) -> Begun:
     error = None if one.ended is None else one.ended.error
     if (why := failure_of(error)) is not None:
         passing = isinstance(error, EngineUnavailable | OSError)
-        passing = passing or getattr(error, "retryable", False)
+        passing = passing or (isinstance(error, CallFailed) and error.retryable)
         return Begun(job, "failed", why, digest, passing)
     # Until a listing shows it, it is starting.
     stage = one.stage if one.stage in ("pulling", "pulled") else "starting"

@@ -57,14 +57,12 @@ class LogReader:
         failed: Sequence[LabelFilter] = (),
         from_end: bool = False,
         history: History | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`step`, `when`, `names`, `failed`: as in `LogLines`. `from_end`: skip what was printed
         before the first read. `history`: what was printed before it is asked for apart, and no line
         of it is bad. Raises ValueError for an invalid pattern."""
         self._open_log = open_log
         self._lines = LogLines(pattern, step, when, names, failed)
-        self._clock = clock
         self._from_start = not from_end
         self._history = history
         self._lock = threading.Lock()
@@ -143,12 +141,12 @@ class LogReader:
                 cut = True
         lines = self._lines.before(bytes(printed), cut=cut)
         with self._lock:
-            self._lines.take_before(lines, self._clock(), self._batch)
+            self._lines.take_before(lines, time.monotonic(), self._batch)
 
     def _take(self, stream: LogStream) -> None:
         """Read until the stream ends, or until the batch is full."""
         for chunk in stream:
-            self._retry_s, at_s = FIRST_RETRY_S, self._clock()
+            self._retry_s, at_s = FIRST_RETRY_S, time.monotonic()
             lines = self._lines.parsed(chunk)
             with self._lock:
                 self._lines.take(chunk, lines, at_s, self._batch)

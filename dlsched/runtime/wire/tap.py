@@ -81,7 +81,7 @@ class Tap:
         self._watched: list[Watched] = []
         self._thread: threading.Thread | None = None
         self.wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._closed = False
+        self.ended = False
         self.callers = Callers(proc)
         self.problem: str | None = None
         """Why nothing is measured now, in one line."""
@@ -122,14 +122,10 @@ class Tap:
 
     def close(self) -> None:
         """End the thread and the child."""
-        self._closed = True
+        self.ended = True
         self.wake()
         if self._thread is not None:
             self._thread.join(timeout=ANSWER_S)
-
-    @property
-    def ended(self) -> bool:
-        return self._closed
 
     def all(self) -> tuple[Watched, ...]:
         with self._lock:

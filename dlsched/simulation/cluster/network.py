@@ -12,8 +12,7 @@ from typing import Literal
 
 from dlsched.cluster.core.records import Order, Phase
 from dlsched.cluster.core.reports import NodeReport
-from dlsched.simulation.cluster.agent import Kept, SimulatedAgent
-from dlsched.simulation.cluster.node import SimulatedNode
+from dlsched.simulation.cluster.agent import Kept, SimulatedAgent, SimulatedNode
 from dlsched.simulation.node.workloads import Trace
 
 HeldState = tuple[int, Phase]

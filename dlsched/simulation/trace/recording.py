@@ -12,6 +12,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from dlsched.model.actions import Start
 from dlsched.model.cycle import CycleReport
@@ -59,16 +60,32 @@ _NAME_MAX = 63
 _OVER = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
 
 
+Note = tuple[str, str]
+"""The trace's job that it is about, or empty: all of it; and the text."""
+
+
+def remarks_of(notes: Iterable[Note]) -> tuple[str, ...]:
+    return tuple(f"{job}: {text}" if job else text for job, text in notes)
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     trace: Trace
-    remarks: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     lives: Mapping[str, str] = field(default_factory=dict)
     """The recorded name of each of the trace's jobs."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return remarks_of(self.notes)
 
 
 class NothingRecorded(DlschedError):
     """The record has no usable job; the message says why, in one line."""
+
+    def __init__(self, why: str, notes: tuple[Note, ...] = ()) -> None:
+        super().__init__("; ".join((why, *remarks_of(notes))))
+        self.why, self.notes = why, notes
 
 
 def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
@@ -83,20 +100,21 @@ def trace_of(record: Record, name: str = "recorded") -> Recorded:
     """The trace of what was gathered, once. Raises NothingRecorded without a usable job."""
     if record.last is None:
         raise NothingRecorded("no cycle could be read")
-    remarks = list(record.remarks())
+    notes = [("", text) for text in record.remarks()]
     frame = record.frame()
     lives: dict[str, str] = {}
-    found = _jobs(record, frame, remarks.append, lives)
+    found = _jobs(record, frame, lambda job, text: notes.append((job, text)), lives)
     jobs = tuple(sorted(found, key=lambda job: job.name))
     if not jobs:
         none = f"none of the {record.cycles} recorded cycles shows how much work a job did"
-        raise NothingRecorded("; ".join([none, *remarks]))
+        raise NothingRecorded(none, tuple(notes))
     if frame.duration_s > frame.recorded_s:
-        remarks.append(
+        text = (
             f"the trace has {frame.duration_s:g} s, the record {frame.recorded_s:g} s: trainings "
             "that ended get more time, as a policy may be slower; all other jobs leave when the "
             "record ends"
         )
+        notes.append(("", text))
     node = record.last.node
     trace = Trace(
         node=NodeFact(frame.cores, max(1 << 20, node.memory_bytes)),
@@ -107,11 +125,11 @@ def trace_of(record: Record, name: str = "recorded") -> Recorded:
         host=tuple(record.host(frame.recorded_s)),
         name=name,
     )
-    return Recorded(trace, tuple(remarks), lives)
+    return Recorded(trace, tuple(notes), lives)
 
 
 def _jobs(
-    record: Record, frame: Frame, say: Callable[[str], None], lives_of: dict[str, str]
+    record: Record, frame: Frame, say: Callable[[str, str], None], lives_of: dict[str, str]
 ) -> Iterator[SimulatedJob]:
     taken = {job.name for job in record.jobs}
     lives: Counter[str] = Counter()
@@ -122,11 +140,11 @@ def _jobs(
             others = (f"{job.name[: _NAME_MAX - 7]}-{n}" for n in itertools.count(lives[name]))
             name = next(other for other in others if other not in taken)
             taken.add(name)
-            say(f"{name}: this is job {job.name}, after it came again or was recreated")
+            say(name, f"this is job {job.name}, after it came again or was recreated")
         try:
-            found = simulated_job(job, name, frame, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
+            found = simulated_job(job, name, frame, partial(say, name))
         except (ArithmeticError, ValueError) as error:
-            say(f"{name}: the recorded numbers make no sense ({error}): {LEFT_OUT}")
+            say(name, f"the recorded numbers make no sense ({error}): {LEFT_OUT}")
             found = None
         if found is not None:
             lives_of[name] = job.name

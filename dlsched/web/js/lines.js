@@ -1,7 +1,8 @@
 // What the two charts draw, from a Series: the ratio of each job, and limits over capacity.
 
+import { BAND } from "./band.js";
 import { $, colour, setText } from "./dom.js";
-import { BAND, cores } from "./words.js";
+import { cores } from "./words.js";
 
 const EACH_MAX = 12; // lines that can be told apart
 const WORST = 5;

@@ -1,7 +1,8 @@
 // The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
+import { BAND } from "./band.js";
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { BAND, cores, latency, metric, outlookOf, stateOf } from "./words.js";
+import { cores, latency, metric, outlookOf, stateOf } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -102,11 +103,14 @@ export class Table {
     row.state = el("span", { class: "state" }, row.shape, row.word);
     row.target = el("td", { role: "cell", class: "number" });
     row.measured = el("td", { role: "cell", class: "number" });
-    row.ratio = { bar: el("div", { class: "bar ratio" }, part("band"), part("fill"), part("one")), text: el("span", { class: "figure" }) };
+    const band = part("band"), [low, high] = [1 - BAND, 1 + BAND].map(place);
+    setStyle(band, "left", percent(low));
+    setStyle(band, "width", percent(high - low));
+    row.ratio = { bar: el("div", { class: "bar ratio" }, band, part("fill"), part("one")), text: el("span", { class: "figure" }) };
     row.cpu = { bar: el("div", { class: "bar cpu" }, part("fill"), part("floor"), part("ceiling"), part("limit")), text: el("span", { class: "figure" }) };
     row.curve = drawing("path");
     row.spark = drawing("svg", { viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, "aria-hidden": "true" },
-      drawing("rect", { width: SPARK.width, y: (1 - place(1 + BAND)) * SPARK.height, height: (place(1 + BAND) - place(1 - BAND)) * SPARK.height }), row.curve);
+      drawing("rect", { width: SPARK.width, y: (1 - high) * SPARK.height, height: (high - low) * SPARK.height }), row.curve);
     row.silent = el("span", { class: "silent" });
     row.outlook = cell();
     row.label = el("span", { text: name });

@@ -1,6 +1,5 @@
 // How values read: units, states by word and shape, the headline.
 
-export const BAND = 0.1; // half width of the band around a target, as it is drawn
 const S = { day: 86400, hour: 3600, minute: 60 };
 
 export function seconds(value) {

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
 
 import pytest
 
-from benchmarks.peers import oracle
 from benchmarks.peers.las import LasParameters, LasPolicy
 from benchmarks.peers.parties import PartiesMemory
 from benchmarks.peers.proportional import ProportionalMemory
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
-from dlsched.model.errors import PolicyError
-from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
+from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import (
     JobState,
     JobView,
     NodeView,
     Progress,
-    Reached,
     Snapshot,
-    Tiers,
 )
 from dlsched.policies.registry import load
 from dlsched.simulation.run import simulate
@@ -54,36 +49,6 @@ def test_who_comes_late_is_served_first_and_no_core_idles_that_somebody_can_use(
     last = max(trace.jobs, key=lambda job: job.arrives_s).name
     assert las.times("tier1")[last] < 0.8 * plain.times("tier1")[last]
     assert las.metrics()["makespan_s"] <= 1.02 * plain.metrics()["makespan_s"]
-
-
-WORKS = {"long": 30.0, "short": 8.0, "there": 5.0}
-
-
-def test_the_shortest_way_to_the_first_tier_goes_first_and_who_is_there_last() -> None:
-    there = replace(training("there", 6.0), tiers=Tiers(delivered=Reached(1.0, 10)))
-    jobs = [training("long", 23.0), training("short", 0.0), there]
-    decision = load(oracle.spelled(WORKS)).decide(snapshot(*jobs), None)
-    order = sorted(decision.weights, key=decision.weights.__getitem__, reverse=True)
-    assert order == ["long", "short", "there"]
-    assert {one.cpu_cores for one in decision.limits.values()} == {None}
-    assert decision.why == {
-        "long": "7 core-s to it",
-        "short": "8 core-s to it",
-        "there": "at its first tier",
-    }
-
-
-def test_in_the_idle_class_all_but_the_next_are_held_to_their_floors() -> None:
-    jobs = [replace(training(name, 0.0), can_idle=True) for name in ("short", "there", "long")]
-    decision = load(oracle.spelled(WORKS)).decide(snapshot(*jobs), None)
-    limits = {name: one.cpu_cores for name, one in decision.limits.items()}
-    assert limits == {"there": None, "short": None, "long": Bounds().floor_cores}
-
-
-@pytest.mark.parametrize("works", ["a:0", "a:-1", "a", "a:b"])
-def test_works_that_are_none_are_refused(works: str) -> None:
-    with pytest.raises(PolicyError):
-        load(f"{oracle.NAME}?works={works}")
 
 
 PARTIES = "benchmarks.peers.parties:PartiesPolicy"

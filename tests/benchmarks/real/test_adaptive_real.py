@@ -14,7 +14,6 @@ from benchmarks.real.adaptive_real import (
     Asked,
     groups,
     row_of,
-    table,
     verdicts,
 )
 from benchmarks.real.kept import KeptServices
@@ -81,13 +80,6 @@ def test_the_median_run_is_held_to_what_a_clairvoyant_satisfies(demand, counts, 
     found = rows("adaptive?mode=slo", demand, counts, best)
     (line,) = verdicts([*rows("none", demand, counts, best), *found])
     assert line.endswith(told)
-
-
-def test_the_table_has_the_median_the_worst_seed_and_all_that_got_worse():
-    (line,) = table(rows("adaptive?mode=slo", 0.7, (8, 7, 6), 8))
-    assert line["satisfied (worst set)"] == "7 (6) / 7 (6)"
-    assert line["slower than the target and than under plain Docker"] == 3
-    assert line["of the clairvoyant's"] == "0.88 / 0.88"
 
 
 def test_what_is_kept_is_found_again_whatever_was_asked(

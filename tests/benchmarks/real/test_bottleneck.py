@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.real.bottleneck import SCENES, Row, headlines, table
+from benchmarks.real.bottleneck import SCENES, Row, headlines
 from dlsched.model.bottleneck import Cause
 
 
@@ -47,9 +47,3 @@ def test_the_figure(rows: list[Row], said: str) -> None:
     reached = said in ("19 of 21", "21 of 21")
     assert f"{said} named rightly" in line
     assert line.endswith("0: reached" if reached else "not reached")
-
-
-def test_the_table_shows_what_else_was_named() -> None:
-    assert table([row("disk", "disk", others="CPU")]) == [
-        {"planted": "disk", "scene": "a scene", "named": "CPU, then disk", "after, s": 11.0}
-    ]

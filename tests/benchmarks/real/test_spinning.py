@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.real.spinning import HONEST_WORK, SPINNER, Row, headlines, table
+from benchmarks.real.spinning import HONEST_WORK, SPINNER, Row, headlines
 
 FOUND = [
     Row(SPINNER, "torch", "limit 1", 15.6, "2 threads spin"),
@@ -12,14 +12,6 @@ FOUND = [
     Row(SPINNER, "libgomp", "limit 1", 30.0, "2 threads spin"),
     Row(HONEST_WORK, "gcc -j 8", "limit 1"),
 ]
-
-
-def test_a_line_a_program_says_how_late_the_latest_alarm_was() -> None:
-    assert table(FOUND) == [
-        {"program": "torch", "where": "limit 1", "tried": 2, "alarms": 2, "latest, s": 29},
-        {"program": "libgomp", "where": "limit 1", "tried": 1, "alarms": 1, "latest, s": 30},
-        {"program": "gcc -j 8", "where": "limit 1", "tried": 1, "alarms": 0, "latest, s": None},
-    ]
 
 
 @pytest.mark.parametrize(("more", "figures"), [

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.judge import Measured, rows
+from benchmarks.judge import rows
 from benchmarks.publish import results
 from benchmarks.real import training, training_set
-from benchmarks.real.training import ADAPTIVE, ORACLE, gain_headlines, headlines
+from benchmarks.real.training import headlines
 from benchmarks.real.training_set import (
     MODELS,
     SCHEDULES,
@@ -26,7 +26,6 @@ from benchmarks.real.training_set import (
 )
 from dlsched.config.job import parse_spec
 from dlsched.model.spec import AccuracyTarget
-from dlsched.simulation.scoring import PLAIN, JobResult, RunResult
 from tests.benchmarks.test_judge import run_of
 
 RUNS = [
@@ -83,29 +82,6 @@ def test_targets_are_what_the_saved_calibration_gives_by_its_rule():
         lower = model.finish < model.deliver
         assert model.deliver == safe(row["held from 1/3 on"], lower=lower)
         assert model.finish == safe(row["held from 3/4 on"], lower=lower)
-
-
-def gained(policy: str, seed: int, **tier1_s: float) -> Measured:
-    jobs = tuple(
-        JobResult(name, "training", 0.0, 900.0, tier1_s=at_s, goals=("tier1",))
-        for name, at_s in tier1_s.items()
-    )
-    return Measured(RunResult(policy, seed, 100.0, 100, 0, jobs), {})
-
-
-def test_the_median_seed_counts_and_none_without_plain_docker() -> None:
-    runs = [
-        *(gained(PLAIN, seed, a=10.0, b=30.0) for seed in (1, 2, 3)),
-        gained(ADAPTIVE, 1, a=13.0, b=10.0),
-        gained(ADAPTIVE, 2, a=13.0, b=20.0),
-        gained(ADAPTIVE, 3, a=99.0, b=90.0),
-        gained(ADAPTIVE, 4, a=1.0, b=1.0),
-        gained(ORACLE, 1, a=12.0, b=20.0),
-    ]
-    ours, oracle = gain_headlines("s", runs)
-    assert "17.5% less than under plain Docker (by seed: 42.5%, 17.5%, -372.5%)" in ours
-    assert ours.endswith("worst job a at 1.30 of plain Docker's time, 1 of 2 jobs worse")
-    assert oracle.startswith("s: under oracle the mean time to tier 1 is 20.0% less")
 
 
 # Two threads' worth of CPU, and an accuracy that grows with the steps.

@@ -6,9 +6,8 @@ from benchmarks.simulated.adaptive_training import (
     BALANCED,
     cells_of,
     figures,
-    tables_of,
 )
-from dlsched.simulation.scoring import PLAIN, Row
+from dlsched.simulation.scoring import Row
 
 
 def rows(policy: str, ratio: float, makespan_s: float, seed: int = 1) -> list[Row]:
@@ -19,16 +18,6 @@ def rows(policy: str, ratio: float, makespan_s: float, seed: int = 1) -> list[Ro
         ),
         Row("fitted-burst", 10, policy, seed, "makespan_s", makespan_s, 1.1, makespan_s / 1000),
     ]
-
-
-def test_a_line_has_the_mean_of_the_three() -> None:
-    tables = tables_of(
-        [*rows(PLAIN, 1, 1e3), *rows(BALANCED, 0.8, 9e2), *rows(BALANCED, 0.6, 9e2, seed=2)]
-    )
-    ((line,),) = tables.values()
-    assert (line["policy"], line["mean of the three"], line["makespan"]) == (
-        f"`{BALANCED}`", "0.70", "0.90"
-    )  # fmt: skip
 
 
 def test_a_figure_that_is_not_reached_is_told_as_such() -> None:

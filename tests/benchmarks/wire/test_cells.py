@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.places import ROOT
 from benchmarks.publish.results import verdict
-from benchmarks.wire import bench, cells, client, first_minute, reader_faults
+from benchmarks.wire import bench, cells, client, first_minute
 from benchmarks.wire.cells import NOT_MEASURED, WITHIN, Seen
 from benchmarks.wire.first_minute import KINDS, headline, is_reached, target_ms
 from dlsched.estimate.sketch import from_latencies
@@ -68,17 +68,6 @@ def test_one_wrong_cell_is_enough_to_fail() -> None:
     assert bench.headline("truth", rows).endswith(" can: reached.")
     rows.append({"verdict": "OUT: first p95"})
     assert bench.headline("truth", rows).endswith(": not reached.")
-
-
-def test_a_latency_that_no_request_had_is_invented() -> None:
-    taken = reader_faults.Taking(None)  # type: ignore[arg-type]
-    answered = {"answered": 3, "whole_least": 5.0, "whole_most": 9.0}
-    taken.add(from_latencies([0.005, 0.009]))
-    assert reader_faults.invented_by(taken, answered) == ""
-    taken.add(from_latencies([0.050]))
-    assert "latency of" in reader_faults.invented_by(taken, answered)
-    taken.add(from_latencies([0.005]))
-    assert reader_faults.invented_by(taken, answered) == "1 requests"
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -98,16 +98,6 @@ def test_without_a_daemon_it_is_done_here_under_the_lock(
 
 
 @pytest.mark.timed
-def test_without_an_engine_it_is_3(
-    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DLSCHED_ENGINE_HOST", f"unix://{folders}/nobody.sock")
-    done = program("release")
-    assert (done.exit_code, done.stdout) == (3, "")
-    assert "no answer from the Docker Engine" in done.stderr
-
-
-@pytest.mark.timed
 def test_unattended_an_engine_is_missed_only_where_a_container_lacks_something(
     program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.api import server as api_server
-from dlsched.cluster.agent import tls as tls_module
+from dlsched.cluster.agent import server as tls_module
 from dlsched.cluster.agent.server import PEER_CONNECTIONS_MAX, AgentServer
 from dlsched.cluster.certificates import Certificates
 from dlsched.cluster.wire import ORDER_BYTES

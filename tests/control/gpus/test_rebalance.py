@@ -44,13 +44,13 @@ def test_a_job_makes_room_for_one_that_fits_nowhere_else():
     move = wanted(TURN, RUNS)
     assert (move.job, move.gpus) == ("runs", ("GPU-0",))
     assert move.why == (
-        "makes room for waits, whose wait of 10 min, less the pause, times its weight 1 is 525 s; "
-        "its own pause of up to 1 min 15 s times its weight 1 is 75 s; to GPU 0"
+        "makes room for waits, which gains 525 s (a wait of 10 min, less the pause, times its "
+        "weight 1); it costs 75 s (a pause of up to 1 min 15 s times the weight 1); to GPU 0"
     )
 
 
 def test_a_wait_that_nothing_tells_counts_as_half_an_hour_and_is_called_assumed():
-    assert "whose assumed wait of 30 min" in wanted(replace(TURN, wait_s=None), RUNS).why
+    assert "an assumed wait of 30 min" in wanted(replace(TURN, wait_s=None), RUNS).why
 
 
 @pytest.mark.parametrize(("wait_s", "weight", "moves"), [

@@ -307,15 +307,6 @@ def test_how_many_evaluations_a_tier_takes_is_a_setting():
     assert len(climbs(ledger, 12.0, 0.95).delivered) == 1
 
 
-def test_a_restarted_agent_knows_the_delivery_from_its_word():
-    (word,) = climbs(Ledger(LedgerOptions()), 10.0, 0.95, 0.95, 0.95).delivered
-    ledger = Ledger(LedgerOptions(), delivered={"a": word})
-    state = climbs(ledger, 20.0, 0.1)
-    assert state.snapshot.jobs[0].tiers == word.tiers
-    assert (state.delivered, state.undelivered) == ((), ())
-    assert climbs(ledger, 21.0, container_id="id-new").undelivered == ("a",)
-
-
 def test_a_removed_jobs_word_is_given_up_once_its_container_is_gone_and_not_before():
     (word,) = climbs(Ledger(LedgerOptions()), 10.0, 0.95, 0.95, 0.95).delivered
     ledger = Ledger(LedgerOptions(), delivered={"a": word})

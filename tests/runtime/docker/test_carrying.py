@@ -379,7 +379,7 @@ def test_one_that_the_storage_here_does_not_show(
         for _ in range(CHECKS):
             with pytest.raises(NotShared, match=why) as caught:
                 arrivals.fill("container", job(), brought)
-            passing.append(caught.value.passing)
+            passing.append(caught.value.retryable)
         assert passing == [True] * (CHECKS - 1) + [False]
         assert arrivals.of("job") == brought, "it is not filled"
 

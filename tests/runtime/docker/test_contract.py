@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from dlsched.model.actions import Remove
+from dlsched.model.actions import Remove, Resize
 from dlsched.model.facts import Observation
-from dlsched.model.spec import Stop
+from dlsched.model.spec import Limits, Stop
 from dlsched.runtime.docker import watch
-from dlsched.runtime.docker.engine_events import Events
 from dlsched.runtime.docker.instance import DockerOptions
+from dlsched.runtime.docker.listing import Events
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime
-from dlsched.runtime.dry_run import DryRun
 from dlsched.runtime.gpu import GpuSnapshot
+from dlsched.runtime.machine.calls import DropArchive, Kill
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import texts
 from tests.runtime.docker.engine_contract import OBEYS, EngineContract, World
@@ -129,8 +129,7 @@ def test_the_gpus_of_a_job_that_is_away_are_observed(
 
 def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process: None) -> None:
     world = FakeWorld(tmp_path, read_only=True)
-    dry = DryRun(world.runtime)
-    world.runtime.advance = dry.advance  # type: ignore[method-assign]
+    dry = world.runtime
     host = world.engine.all[world.runs()].host
     for shares, words in (("3", "shares without the engine"), ("1024", "")):
         host.write("cpu.shares", shares)
@@ -141,3 +140,40 @@ def test_a_dry_run_examines_what_is_left_alone_again(tmp_path: Path, in_process:
     assert host.updates == []
     with closing(dry):
         assert not world.runtime._machine.busy
+
+
+def test_a_dry_run_after_an_agent_changes_nothing(world: FakeWorld, tmp_path: Path) -> None:
+    own, theirs = world.started(job_spec("job", OBEYS)).container_id, world.runs()
+    assert world.resize(world.adopted(theirs), 0.25) == ("done", "")
+    engine: Any = world.engine
+    options = DockerOptions("i", tmp_path / "state", wire=False, read_only=True)
+    inventory: Any = NoGpus()
+    dry = DockerRuntime(options, world.clock, lambda _: None, inventory, engine, world.proc)
+    limits = [world.quota_us(one) for one in (own, theirs)]
+    assert limits[1] == 25_000
+    (archive := tmp_path / "archive").touch()
+    (allotment,) = (tmp_path / "state").rglob("allotment.json")
+    told = allotment.read_bytes()
+    with closing(dry):
+        for why in (None, "a test"):
+            dry.hold(why)
+            for _ in range(5):
+                world.clock.advance(10.0)
+                now_s = world.now_s()
+                dry.resume(now_s)
+                dry.observe(now_s)
+                dry.expect({}, set())
+                dry.advance(now_s)
+            assert dry.held == "dry run"
+        assert dry.release({}) == ()
+        resize = Resize("job", own, Limits(1.0), Limits(0.5), 1024, "late")
+        for action in (resize, Remove("job", own, Stop(), None, "gone")):
+            assert dry.apply(action, now_s).status == "withheld"
+        assert [one.detail for one in dry.apply_all([resize], now_s)] == ["dry run"]
+        dry.report_deliverable("job", True)
+        dry._executor.do(Kill(theirs))
+        dry._executor.do(DropArchive(archive))
+    assert allotment.read_bytes() == told
+    assert archive.exists()
+    assert [world.quota_us(one) for one in (own, theirs)] == limits
+    assert world.state(theirs) == "running"

@@ -22,7 +22,7 @@ from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.report.lines import LINE_BYTES
-from dlsched.runtime.docker.doctor.engine import require
+from dlsched.runtime.docker.doctor.engine import out_of_reach, remedy, require
 from dlsched.runtime.docker.engine import (
     Engine,
     EngineFacts,
@@ -31,7 +31,6 @@ from dlsched.runtime.docker.engine import (
     root_cause,
     whole_lines,
 )
-from dlsched.runtime.docker.remedy import out_of_reach, remedy
 from dlsched.runtime.machine.outcomes import one_line
 from tests.runtime.docker.fake_engine import FakeEngine, Faulty
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dlsched.runtime.docker import engine_events as events
-from dlsched.runtime.docker.engine_events import KINDS, Events
+from dlsched.runtime.docker import listing as events
+from dlsched.runtime.docker.listing import KINDS, Events
 from tests.runtime.docker.making import instance_of
 
 pytestmark = pytest.mark.usefixtures("without_threads")

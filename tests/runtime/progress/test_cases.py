@@ -333,24 +333,6 @@ def test_a_sidecar_without_the_metric_names_what_it_has(names: tuple[str, ...], 
     assert said == f"the job reports steps, but never `top1`{end}"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param('{"step":1,"acc":"0.85"}', id="a quoted number"),
-        pytest.param('{"step":1,"acc":"9.8e-04"}', id="a quoted number with an exponent"),
-        pytest.param('{"step":1,"acc":"1,234.5"}', id="a quoted number with thousands"),
-        pytest.param('{"step":1,"acc":"1\'234.5"}', id="a quoted number with an apostrophe"),
-        pytest.param('{"step":1,"acc":"85 %"}', id="a quoted percentage"),
-        pytest.param('{"step":1,"acc":[0.85]}', id="a list"),
-        pytest.param('{"step":1,"acc":{"val":0.85}}', id="an object"),
-        pytest.param('{"step":1,"acc":true}', id="a truth value"),
-    ],
-)
-def test_a_metric_of_another_type_is_a_bad_line(line: str) -> None:
-    with pytest.raises(BadLine, match=r"^metric 'acc': must be a number, not .*$"):
-        parse_line(line.encode(), 0.0)
-
-
 # ------------------------------------------------------------------------------------ failures
 
 NGINX = """\
@@ -419,6 +401,7 @@ def halves(name: str, answered: str, failed: str, unit_s: float = 1.0) -> list[s
         pytest.param(SECONDS, 'code="OK"', 'code="Internal"', id="an internal error of gRPC"),
         pytest.param(SECONDS, 'code="NotFound"', 'code="Unknown"', id="an unknown error of gRPC"),
         pytest.param(SECONDS, 'code="OK"', 'code="DATA_LOSS"', id="a loss of data in gRPC"),
+        pytest.param(SECONDS, 'code="0"', 'code="500"', id="gRPC's status of zero"),
         pytest.param(SECONDS, 'code="2xx"', 'code="5XX"', id="classes of statuses"),
         pytest.param(SECONDS, 'code="200"', 'code="000"', id="no status at all"),
         pytest.param(
@@ -442,11 +425,6 @@ def test_a_failed_request_on_a_page_is_no_answer(name: str, answered: str, faile
     found = read(halves(name, answered, failed), port="1", name=name)
     assert counted(found) == (8, pytest.approx(0.05), 12)
     assert not found.hides_failures
-
-
-def test_grpcs_status_of_zero_is_an_answer() -> None:
-    found = read(halves(SECONDS, 'code="0"', 'code="500"'), port="1", name=SECONDS)
-    assert counted(found) == (8, pytest.approx(0.05), 12)
 
 
 def test_a_client_of_istio_that_left_is_a_failure() -> None:

@@ -45,21 +45,6 @@ def taken(*pages: str, name: str | None = None, from_end: bool = True) -> PageDe
     return [reader.take(page.encode()) for page in pages][-1]
 
 
-def test_vllm_is_known() -> None:
-    told = taken(VLLM.format(half=1, all=2, sum=1.1), VLLM.format(half=3, all=6, sum=3.6))
-    assert (told.latency.count, told.latency.sum_s) == (4, pytest.approx(2.5))
-    assert (told.bad_lines, told.problem) == (0, None)
-
-
-def test_triton_is_known_by_its_counters() -> None:
-    told = taken(
-        TRITON.format(count=10, failed=0, us=1000), TRITON.format(count=30, failed=2, us=401_000)
-    )
-    assert (told.latency.count, told.latency.errors) == (20, 2)
-    assert told.latency.mean_s == pytest.approx(0.02)
-    assert told.latency.buckets == ()
-
-
 def test_of_tritons_summary_only_the_mean_is_read() -> None:
     summary = """nv_inference_request_summary_us_count{{model="a"}} {count}
 nv_inference_request_summary_us_sum{{model="a"}} {us}

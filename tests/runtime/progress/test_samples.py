@@ -226,10 +226,7 @@ def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> No
         (
             "(?P<acc>.)(?P<step>.)",
             {STEP: "evaluations"},
-            (
-                "step: evaluations is of no use, as the pattern has a group named step: "
-                "leave the key out"
-            ),
+            "step: the pattern has a group named step: leave `step: evaluations` out",
         ),
         ("(?P<acc>.)", {WHEN: "at == of"}, "when: the pattern has no group 'at'"),
         (

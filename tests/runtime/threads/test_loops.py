@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.runtime.threads.loops import waits
+from dlsched.runtime.threads.places import waits
 
 PAUSE, NOPS, TPAUSE = b"\xf3\x90", b"\x90" * 8, b"\x66\x0f\xae\xf1"
 WORK = b"\xf2\x0f\x59\xc1\xf2\x0f\x58\xc2"

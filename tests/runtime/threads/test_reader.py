@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.model.facts import ThreadsFact
-from dlsched.runtime.threads.loops import known_machine
-from dlsched.runtime.threads.places import NotAllowed, Thread, spun
+from dlsched.runtime.threads.places import NotAllowed, Thread, known_machine, spun
 from dlsched.runtime.threads.reader import Group, ThreadReader
 from tools.waiting import until
 

@@ -52,7 +52,8 @@ class TradlParameters:
     """Give-up rule: seconds without a step towards `deliver` after which `deliver` counts as out of
     reach, at an equal share of CPU; with less CPU proportionally more seconds."""
     step_ratio: float = 0.05
-    """Give-up rule: part of the distance to `deliver` that a job has to close for one step."""
+    """Give-up rule: a step is made once the distance to `deliver` is smaller by this fraction than
+    at the step before."""
     backoff: int = 8
     """Largest factor on `interval_s` once all jobs have reached `deliver`, so that decisions are
     rarer."""

@@ -28,11 +28,21 @@ from dlsched.runtime.allotment import (
 )
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.carrying import Arrivals, Brought, NotShared
-from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
-from dlsched.runtime.docker.create.threads import fitting_threads
+from dlsched.runtime.docker.create.containers import (
+    Surroundings,
+    create_body,
+    fitting_threads,
+    restart_update,
+)
 from dlsched.runtime.docker.engine import Body, EngineRefused
-from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
-from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
+from dlsched.runtime.docker.gpus.injection import (
+    Injector,
+    MpsClient,
+    NotInjectable,
+    client_of,
+    paced,
+    running_pipes,
+)
 from dlsched.runtime.docker.identity.claims import inherits_labels
 from dlsched.runtime.docker.identity.labels import (
     ORIGIN,
@@ -46,7 +56,7 @@ from dlsched.runtime.docker.instance import Instance
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.host import physical_cores
-from dlsched.runtime.machine.outcomes import Own, Untouchable, Waits, one_line
+from dlsched.runtime.machine.outcomes import CallFailed, Own, Untouchable, Waits, one_line
 
 _PASSING = (
     "port is already allocated",
@@ -58,12 +68,8 @@ _PASSING = (
 being started, as when a job is stopped at that moment."""
 
 
-class StartFailed(DlschedError):
-    """The container cannot be started; `retryable`: a later attempt may succeed."""
-
-    def __init__(self, reason: str, *, retryable: bool) -> None:
-        self.retryable = retryable
-        super().__init__(reason)
+class StartFailed(CallFailed):
+    """The container cannot be started."""
 
 
 _NO_HOST_NAME = ("host", "container:")
@@ -175,7 +181,7 @@ class Creation:
             # Before it runs: its ceiling can be restored whatever happens to the agent.
             self.writer.remember(container, _own(action))
             write_allotment(inside, self._allotment(action, around.mps))
-            self._run(container)
+            self.instance.start(container)
         except (EngineRefused, Untouchable) as error:
             if made:
                 with suppress(DlschedError):
@@ -190,11 +196,6 @@ class Creation:
                 self.writer.set(container, action.limits, action.cpu_shares, own=_own(action))
         return container
 
-    def _run(self, container: str) -> None:
-        """Start a container, which cannot be inspected meanwhile."""
-        with self.instance.busy.of(container):
-            self.instance.unhurried.start(container)
-
     def _fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
         """Give a new container the checkpoint that its job came with; raises StartFailed,
         EngineUnavailable, after removing it with its volume."""
@@ -207,7 +208,7 @@ class Creation:
             if isinstance(error, EngineUnavailable):
                 raise
             if isinstance(error, NotShared):
-                raise StartFailed(one_line(error), retryable=error.passing) from error
+                raise StartFailed(one_line(error), retryable=error.retryable) from error
             why = f"the job's checkpoint from another node cannot be unpacked: {one_line(error)}"
             raise StartFailed(why, retryable=False) from error
 

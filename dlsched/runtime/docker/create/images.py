@@ -19,7 +19,7 @@ from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.spec import ContainerSpec
 from dlsched.runtime.docker.background import begin, run
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
-from dlsched.runtime.machine.outcomes import one_line
+from dlsched.runtime.machine.outcomes import CallFailed, one_line
 
 _FOR_GOOD = (
     "denied",
@@ -40,12 +40,8 @@ ASKED_S = 60.0
 """What came of a pull is too old, once it was not asked for so long."""
 
 
-class ImageMissing(DlschedError):
-    """The image is not available; `retryable`: a later attempt may succeed."""
-
-    def __init__(self, reason: str, *, retryable: bool) -> None:
-        self.retryable = retryable
-        super().__init__(reason)
+class ImageMissing(CallFailed):
+    """The image is not available."""
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from dlsched.runtime.docker.gpus.injection import (
     Injector,
     NotInjectable,
     nvidia_mode,
+    running_pipes,
 )
-from dlsched.runtime.docker.gpus.mps import running_pipes
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.gpu import GpuSnapshot, Inventory, remedy
 from dlsched.runtime.gpu.inventory import EVERY_S

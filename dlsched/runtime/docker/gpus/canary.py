@@ -59,7 +59,7 @@ class ProbeFailed(DlschedError):
     for its limits."""
 
 
-_UNASKED = "the engine was not asked to set limits, as the container has GPUs and"
+_UNASKED = "the limits stay as they are, since the container could lose its GPUs, and"
 
 
 @dataclass(frozen=True, slots=True)

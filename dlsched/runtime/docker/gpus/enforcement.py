@@ -13,8 +13,7 @@ from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.units import render_bytes
 from dlsched.runtime.allotment import job_path, read_allotment
 from dlsched.runtime.docker.gpus.canary import REMEDY, Canary
-from dlsched.runtime.docker.gpus.injection import uuids_of
-from dlsched.runtime.docker.gpus.mps import share_of
+from dlsched.runtime.docker.gpus.injection import share_of, uuids_of
 from dlsched.runtime.gpu import remedy
 from dlsched.runtime.machine.inspected import Inspected
 

@@ -15,8 +15,7 @@ from dlsched.model.spec import JobSpec, Restart, Stop
 from dlsched.model.units import shown
 from dlsched.runtime.docker.create.containers import restart_policy
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, gpu_names
-from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.docker.gpus.injection import GPUS_MAX, MpsClient, access_of, gpu_names
 from dlsched.runtime.docker.limits.dialect import engine_limits
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import one_line

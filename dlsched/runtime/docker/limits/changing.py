@@ -70,37 +70,27 @@ class Changes:
     ) -> Outcome | Call:
         """The call that was begun, or the outcome where none is needed, or may be begun."""
         container, now_s = action.container_id, self._now_s()
-        if isinstance(action, Memory):
-            return self._begin_memory(action, described, now_s, lost=lost)
-        notifies = action.only_notifies and described.adopted is None
+        notifies = isinstance(action, Resize) and action.only_notifies and described.adopted is None
         if lost and not notifies:
             return self._not_asked(action)
         one, original = self.machine.of(container), self.instance.originals.of(container)
         # A call under way writes the allotment, too, and may be about to record an original.
-        if (bar := one.bars(now_s)) is not None:
+        bar = one.operation(described, now_s) if isinstance(action, Memory) else one.bars(now_s)
+        if bar is not None:
             return Outcome(action, "failed", f"operation under way: {bar}")
-        if notifies:
+        if isinstance(action, Memory):
+            call: Call = SetMemory(container, action, described)
+        elif notifies:
             return self._allot(action, described)
-        altered = self.instance.originals.holds(container)
-        settled = limits.without_call(action, one.refused, now_s, altered=altered)
-        if settled is not None:
-            return settled
-        call: Call = SetLimits(container, action, described)
-        if action.gives_back and original is not None:
-            call = GiveBack(container, described, original)
+        else:
+            altered = self.instance.originals.holds(container)
+            settled = limits.without_call(action, one.refused, now_s, altered=altered)
+            if settled is not None:
+                return settled
+            call = SetLimits(container, action, described)
+            if action.gives_back and original is not None:
+                call = GiveBack(container, described, original)
         self.machine.post(container, call, now_s)
-        return call
-
-    def _begin_memory(
-        self, action: Memory, described: Inspected, now_s: float, *, lost: bool
-    ) -> Outcome | Call:
-        if lost:
-            return self._not_asked(action)
-        one = self.machine.of(action.container_id)
-        if (bar := one.operation(described, now_s)) is not None:
-            return Outcome(action, "failed", f"operation under way: {bar}")
-        call = SetMemory(action.container_id, action, described)
-        self.machine.post(call.container, call, now_s)
         return call
 
     def _allot(self, action: Resize, described: Inspected) -> Outcome:

@@ -76,6 +76,11 @@ def for_kernel(original: Original, now: GroupLimits) -> Original:
     return replace(original, files={})
 
 
+def kernel_bytes(limit_bytes: int) -> int:
+    """The memory limit that the kernel makes of this one: whole pages."""
+    return limit_bytes - limit_bytes % resource.getpagesize()
+
+
 def quota_after(update: Body) -> int:
     """The kernel's quota after that update, in microseconds."""
     if "NanoCpus" in update:
@@ -134,7 +139,7 @@ def past_the_engine(engine: EngineLimits, kernel: GroupLimits) -> str | None:
     weights = weights_of(engine.shares)
     if kernel.weight is not None and kernel.weight not in weights:
         return _past("weight", kernel.weight, " or ".join(map(str, sorted(weights))))
-    memory = engine.memory_bytes - engine.memory_bytes % resource.getpagesize()
+    memory = kernel_bytes(engine.memory_bytes)
     if kernel.memory_bytes != (memory or None):
         return _past("memory limit", kernel.memory_bytes or "none", memory or "none")
     return None

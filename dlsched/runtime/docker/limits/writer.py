@@ -33,16 +33,22 @@ from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Body, Engine, EngineFacts, EngineRefused
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
-from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector
-from dlsched.runtime.docker.gpus.mps import paced
+from dlsched.runtime.docker.gpus.injection import GpuOptions, Injector, paced
 from dlsched.runtime.docker.instance import DockerOptions, Instance
 from dlsched.runtime.docker.limits.actual import (
     ContainerLimits,
     as_listed,
+    in_step,
     leave_idle_class,
+    memory_unrestored,
+    memory_update,
     read_limits,
     refusal,
+    too_low,
+    unchangeable,
     unrestored,
+    with_given,
+    with_original,
 )
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
@@ -55,15 +61,6 @@ from dlsched.runtime.docker.limits.dialect import (
     with_owners_limit,
 )
 from dlsched.runtime.docker.limits.group import give_weight_back
-from dlsched.runtime.docker.limits.memory import (
-    in_step,
-    memory_unrestored,
-    memory_update,
-    too_low,
-    unchangeable,
-    with_given,
-    with_original,
-)
 from dlsched.runtime.machine.inspected import Inspected
 from dlsched.runtime.machine.outcomes import (
     ELSEWHERE,

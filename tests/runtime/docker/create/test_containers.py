@@ -22,8 +22,7 @@ from dlsched.model.spec import (
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.create.containers import Surroundings, create_body
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.injection import Injection
-from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.docker.gpus.injection import Injection, MpsClient
 
 AROUND = Surroundings(
     environment={"A": "1", "B": "x=y"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.runtime.docker.create.threads import VARIABLES, Variable, fitting_threads
+from dlsched.runtime.docker.create.containers import VARIABLES, Variable, fitting_threads
 
 COUNTS = ("OMP_NUM_THREADS", "ORT_INTRA_OP_NUM_THREADS", "LLAMA_ARG_THREADS", "DLSCHED_THREADS")
 WAIT = {"OMP_WAIT_POLICY": "passive"}

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from dlsched.model.errors import EngineUnavailable
-from dlsched.runtime.docker.doctor.probe import probe
+from dlsched.runtime.docker.doctor.engine import probe
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.doctor.finding import Finding
 from tests.runtime.docker.fake_engine import FakeEngine

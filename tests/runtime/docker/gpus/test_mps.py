@@ -10,7 +10,7 @@ import pytest
 
 from dlsched.model.facts import GpuFact
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec
-from dlsched.runtime.docker.gpus.mps import client_of, paced, running_pipes, share_of
+from dlsched.runtime.docker.gpus.injection import client_of, paced, running_pipes, share_of
 
 GIB = 1 << 30
 

@@ -16,7 +16,6 @@ from dlsched.runtime.docker.identity.adoption import (
     LINE_CHARACTERS,
     VALUE_CHARACTERS,
     NotAdoptable,
-    counting,
     spec_of,
 )
 
@@ -179,14 +178,6 @@ def test_capitals_of_a_name_become_small_letters() -> None:
 def test_a_million_labels_are_one_line() -> None:
     many = {f"dlsched.x{number}": "1" for number in range(1_000_000)}
     assert refused(many) == f"more than {LABELS_MAX} labels begin with dlsched."
-
-
-def test_labels_of_the_image_do_not_count() -> None:
-    image = {"dlsched.enable": "true", "dlsched.weight": "5", "maintainer": "x"}
-    assert counting({**image, "dlsched.weight": "6", "other": "y"}, image) == {
-        "dlsched.weight": "6"
-    }
-    assert counting(image, {}) == {"dlsched.enable": "true", "dlsched.weight": "5"}
 
 
 # ---------------------------------------------------------------------- properties

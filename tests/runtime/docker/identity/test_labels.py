@@ -11,8 +11,7 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import ContainerSpec, JobSpec, Restart, Stop
 from dlsched.runtime.docker.create.creation import Heritage, heritage_of
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.injection import GPUS_MAX
-from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.docker.gpus.injection import GPUS_MAX, MpsClient
 from dlsched.runtime.docker.identity.labels import (
     container_name,
     gpu_labels,

@@ -80,7 +80,7 @@ def test_a_job_that_cannot_be_told_is_said_and_told_later(tmp_path: Path):
     (tmp_path / "in").write_text("no folder")
     (alarm,) = allotments.follow([FACT])
     assert (alarm.source, alarm.key) == ("alpha", AlarmKey.JOB_NOT_NOTIFIED)
-    assert alarm.text.startswith("alpha: the job's allotment cannot be updated: ")
+    assert alarm.text.startswith("alpha: the file in which the job reads its limits cannot")
     (tmp_path / "in").unlink()
     assert allotments.follow([FACT]) == ()
     assert told(tmp_path).cpu_cores == 0.5

@@ -1,4 +1,4 @@
-"""Open loops and the long comparison: their sets, what counts as harm, rows and tables."""
+"""Real services: their sets, what counts as harm, rows and tables, and a daemon that dies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from unittest.mock import MagicMock
 import pytest
 
 from benchmarks.real import comparison, http_services
-from benchmarks.real.comparison import Plan, draw, run_policy, spec_text, targets_at
-from benchmarks.real.demo_all import TRAFFIC
-from benchmarks.real.http_services import Measured, beside_table, harmed, headlines, real_table
+from benchmarks.real.comparison import draw, run_policy, spec_text, targets_at
+from benchmarks.real.http_services import (
+    SCENARIOS,
+    Measured,
+    beside_table,
+    harmed,
+    headlines,
+    real_table,
+)
 from dlsched.config.job import parse_spec
 from dlsched.model.errors import DaemonUnavailable
 from dlsched.model.spec import LatencyTarget
@@ -63,12 +69,9 @@ def test_runs_count_in_their_median() -> None:
 @pytest.mark.parametrize(
     "measure",
     [
-        pytest.param(lambda one: targets_at(one, {"a": 1.0}, 20.0), id="targets"),
-        pytest.param(lambda one: run_policy(one, Plan(7), "none", {}), id="a policy"),
-        pytest.param(
-            lambda one: http_services.measure(one, TRAFFIC, "none", 7, settle_s=1.0, judge_s=1.0),
-            id="traffic",
-        ),
+        pytest.param(lambda one: targets_at(one, {"a": 1.0}), id="targets"),
+        pytest.param(lambda one: run_policy(one, 7, 0.7, "none", {}, (1.0, 1.0)), id="a policy"),
+        pytest.param(lambda one: http_services.measure(one, SCENARIOS[0], "none", 7), id="traffic"),
     ],
 )
 def test_a_daemon_that_dies_while_it_is_measured_gives_no_result(
