@@ -252,7 +252,7 @@ class BottleneckStatus(Value):
 
     cause: str
     """CPU (waiting for one, or at its limit), threads (that spin), memory, disk, lock, callee
-    (another service), traffic (more than it can answer) or not known."""
+    (another service), traffic (more than it can answer), loader (of a training) or not known."""
     evidence: str
     """What was measured."""
     remedy: str

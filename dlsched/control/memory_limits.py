@@ -159,6 +159,8 @@ class MemoryLimits:
                 continue
             known = self._known[change.job]
             known.failures = known.failures + 1 if outcome.status == "failed" else 0
+            if outcome.ok:
+                known.earlier_bytes = 0
             if known.failures >= FAILS_SHOWN:
                 lacks = f"its limit of {render_bytes(change.before_bytes)} cannot be raised: "
                 self._warn(jobs[change.job], change.why, f"{lacks}{outcome.detail}", state)
@@ -208,7 +210,6 @@ class MemoryLimits:
         for job, why in sorted(needy, key=lambda one: _left_ratio(one[0])):
             known, has = self._known[job.name], job.memory.own_bytes or 0
             wanted = _wanted(job, known, snapshot.now_s)
-            known.earlier_bytes = 0
             room_bytes, lacks = rooms.of(job)
             given = min(wanted, _whole(has + room_bytes, up=False))
             least = max(LEAST_BYTES, LEAST_RAISE_RATIO * has)

@@ -12,7 +12,7 @@ run bottleneck` has the evidence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -48,6 +48,9 @@ SEVERAL, SAMPLED_S = 1.5, 16.0
 HITS_PER_S = 1.0
 RETURNED_PER_S = 50.0
 """Times at the memory limit, and pages that come back: 50 of a quick disk are 5 ms a second."""
+LITTLE_QUEUED_RATIO = 0.1
+"""The same from which it is noticeable: with less, a CPU that is free would take away less than a
+tenth of the latency."""
 SATURATED_RATIO = 0.85
 """A thread that runs, or could, so much of the time has hardly a pause between requests. A job that
 has so much of the host leaves others what clients, kernel and daemon need."""
@@ -91,6 +94,8 @@ class Found:
     cause: Cause
     evidence: str
     remedy: str = ""
+    lacks_cpu: bool = False
+    """Whether it also waits noticeably for a CPU."""
 
 
 class _Means(NamedTuple):
@@ -122,7 +127,11 @@ def misses(job: JobView) -> bool:
         return False
     if _trains(job):
         used_cores = job.usage.window_cores
-        return not job.spec.container.gpus and used_cores is not None and used_cores < IDLE_CORES
+        return (
+            not (job.gpus or job.spec.container.gpus)
+            and used_cores is not None
+            and used_cores < IDLE_CORES
+        )
     ratio = latency_of(job)[1]
     return ratio is not None and ratio > 1.0
 
@@ -140,6 +149,11 @@ def judge(
     if len(readings) < SAMPLES_MIN or span_s < SPAN_MIN_S:
         return None
     now = _means(readings, span_s, job, window_s)
+    found = _judged(now, job, capacity_cores, span_s)
+    return found and replace(found, lacks_cpu=now.queued > LITTLE_QUEUED_RATIO * now.used)
+
+
+def _judged(now: _Means, job: JobView, capacity_cores: float, span_s: float) -> Found | None:
     amounts = {
         Cause.CPU: now.queued,
         Cause.MEMORY: now.memory,
@@ -163,7 +177,8 @@ def judge(
     if clear:
         return _SAYS[cause](now, job)
     if _trains(job):
-        return _loader(now) if now.used + sum(amounts.values()) < IDLE_CORES else None
+        waits = sum(amounts.values())
+        return _loader(now) if waits <= LITTLE_QUEUED_RATIO * now.used else None
     if max(amounts[Cause.MEMORY], amounts[Cause.DISK], amounts[Cause.CALLEE]) >= now.least:
         return _not_known(now, job)
     if now.locked >= MOSTLY * now.open and now.used < LOCK_CORES and now.queued < LOCK_CORES:
@@ -317,8 +332,8 @@ def _callee(now: _Means, _: JobView) -> Found:
 def _loader(now: _Means) -> Found:
     return Found(
         Cause.LOADER,
-        f"Its {now.threads:.0f} threads ran {now.used:.2f} s in each second, and waited for no "
-        "CPU, memory or disk.",
+        f"Its {now.threads:.0f} threads ran {now.used:.2f} s in each second, and hardly waited for "
+        "a CPU, memory or the disk.",
         "More CPU does not help; see what it waits for: most often its data, or a process that "
         "prepares them.",
     )

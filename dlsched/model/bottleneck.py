@@ -76,6 +76,8 @@ class Bottleneck:
     """What to do, in a sentence; it says also whether more CPU helps."""
     since_s: float
     """When this cause was first named (monotonic)."""
+    lacks_cpu: bool = False
+    """Whether, since then, its threads have also waited noticeably for a CPU."""
 
     @property
     def text(self) -> str:

@@ -321,8 +321,9 @@ class JobView:
 
     @property
     def cpu_helps(self) -> bool:
-        """Whether more CPU may make it faster: no other cause of its latency is known."""
-        return self.bottleneck is None or self.bottleneck.cause.is_cpu
+        """Whether more CPU may make it faster: it waits for a CPU, or no other cause is known."""
+        named = self.bottleneck
+        return named is None or named.cause.is_cpu or named.lacks_cpu
 
     @property
     def unheard(self) -> str | None:

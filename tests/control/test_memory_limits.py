@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.updated import State
 from dlsched.control.memory_limits import MemoryLimits
-from dlsched.model.actions import Memory
+from dlsched.model.actions import Memory, Outcome
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.decision import Answer, PolicyTraits
 from dlsched.model.facts import Operation, OperationKind
@@ -56,6 +57,7 @@ class World:
         self.node, self.options, self.now_s = node, options, 0.0
         self.limits = MemoryLimits()
         self.made: list[Memory] = []
+        self.status: Literal["done", "withheld"] = "done"
         self.starts: tuple[JobSpec, ...] = ()
         self.answer = Answer("p", traits=PolicyTraits(observes_only=observes))
 
@@ -66,7 +68,8 @@ class World:
         views = tuple(self.jobs[name] for name in sorted(self.jobs))
         state = State(Snapshot(1, self.now_s, self.node, views), starts=self.starts)
         made = list(self.limits.decide(state, self.answer, self.options))
-        for one in made:
+        self.limits.applied([Outcome(one, self.status) for one in made], state)
+        for one in made if self.status == "done" else ():
             view = self.jobs[one.job]
             before = view.memory.before_bytes
             use = replace(
@@ -400,6 +403,12 @@ def test_new_container_gets_the_last_limit_of_the_one_before() -> None:
     (raised,) = world.cycle()
     assert (raised.container_id, raised.limit_bytes) == ("id-new", 12 * GIB)
     assert raised.why == "its container before this one needed 12 GiB"
+    created_again(world)
+    world.status = "withheld"
+    world.play([1.0] * 10)
+    world.status = "done"
+    (raised,) = world.cycle()
+    assert raised.limit_bytes == 12 * GIB, "it was not changed in the first cycle"
     world.play([1.0] * 3600)
     assert world.limit_gib() == 8, "it needs less now"
     created_again(world)
