@@ -248,11 +248,11 @@ class MemoryStatus(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BottleneckStatus(Value):
-    """Why a service misses its latency target."""
+    """Why a service misses its latency target, or a training hardly computes."""
 
     cause: str
     """CPU (waiting for one, or at its limit), threads (that spin), memory, disk, lock, callee
-    (another service), traffic (more than it can answer) or not known."""
+    (another service), traffic (more than it can answer), loader (of a training) or not known."""
     evidence: str
     """What was measured."""
     remedy: str
@@ -321,7 +321,8 @@ class JobStatus(Value):
     satisfied_slo: bool | None
     """Whether the latency is not above the target."""
     bottleneck: BottleneckStatus | None
-    """Why it misses its latency target; None: it does not, or too little is measured yet."""
+    """Why it misses its latency target, or as a training hardly computes; None: it does not, or
+    too little is measured yet."""
     tiers: TiersStatus | None
     diverged: str | None
     """Which metric is nan or inf, and since which step, where the training diverged."""

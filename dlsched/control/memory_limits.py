@@ -83,6 +83,8 @@ class _Known:
     """Raises that failed in a row."""
     alarm: Alarm | None = None
     worded_s: float = -math.inf
+    earlier_bytes: int = 0
+    """The last limit of its container before this one, until that is asked for; 0: unknown."""
     wanted_s: float = -math.inf
     """When it last needed a raise that it did not get."""
 
@@ -104,6 +106,8 @@ class MemoryLimits:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._raised_bytes: dict[str, int] = {}
+        """The last raised limit of each job, which its next container gets, too."""
         self.alarms: tuple[Alarm, ...] = ()
         """Of containers that need more and cannot get it."""
         self.managed: frozenset[str] = frozenset()
@@ -118,6 +122,9 @@ class MemoryLimits:
         there = {job.name: job.container_id for job in snapshot.jobs}
         self._known = {
             name: one for name, one in self._known.items() if there.get(name) == one.container_id
+        }
+        self._raised_bytes = {
+            name: size for name, size in self._raised_bytes.items() if name in there
         }
         if not managed:
             self.alarms = ()
@@ -152,6 +159,8 @@ class MemoryLimits:
                 continue
             known = self._known[change.job]
             known.failures = known.failures + 1 if outcome.status == "failed" else 0
+            if outcome.ok:
+                known.earlier_bytes = 0
             if known.failures >= FAILS_SHOWN:
                 lacks = f"its limit of {render_bytes(change.before_bytes)} cannot be raised: "
                 self._warn(jobs[change.job], change.why, f"{lacks}{outcome.detail}", state)
@@ -169,6 +178,7 @@ class MemoryLimits:
         use, known = job.memory, self._known.get(job.name)
         if known is None:
             known = self._known[job.name] = _Known(job.container_id, job.starts, use.oom_kills)
+            known.earlier_bytes = min(self._raised_bytes.get(job.name, 0), _most(job))
         elif known.starts != job.starts:
             # A kill that ended the start before is news: the next one would end by it, too.
             known = self._known[job.name] = _Known(job.container_id, job.starts, known.kills)
@@ -185,7 +195,11 @@ class MemoryLimits:
         if job.operation is None:  # else that news waits
             known.kills = use.oom_kills
         known.demand.add(now_s, use.held_bytes)
-        return known, _need(job, known.demand, now_s, killed=killed)
+        if use.before_bytes is not None:
+            self._raised_bytes[job.name] = use.own_bytes
+        elif not known.earlier_bytes:
+            self._raised_bytes.pop(job.name, None)
+        return known, _need(job, known, now_s, killed=killed)
 
     def _raise(
         self, needy: Sequence[tuple[JobView, str]], rooms: _Rooms, state: State
@@ -195,7 +209,7 @@ class MemoryLimits:
         snapshot, found = state.snapshot, list[Memory]()
         for job, why in sorted(needy, key=lambda one: _left_ratio(one[0])):
             known, has = self._known[job.name], job.memory.own_bytes or 0
-            wanted = _wanted(job, known.demand, snapshot.now_s)
+            wanted = _wanted(job, known, snapshot.now_s)
             room_bytes, lacks = rooms.of(job)
             given = min(wanted, _whole(has + room_bytes, up=False))
             least = max(LEAST_BYTES, LEAST_RAISE_RATIO * has)
@@ -235,14 +249,16 @@ def _least(job: JobView) -> int:
     return max(job.spec.container.memory_bytes or 0, job.memory.before_bytes or 0)
 
 
-def _need(job: JobView, demand: MemoryDemand, now_s: float, *, killed: bool) -> str | None:
+def _need(job: JobView, known: _Known, now_s: float, *, killed: bool) -> str | None:
     """Why its limit must be raised now; None: it need not be."""
-    use, least_bytes = job.memory, _least(job)
+    use, demand, least_bytes = job.memory, known.demand, _least(job)
     held, limit = use.held_bytes or 0, use.own_bytes or 0
     if job.spec.memory_max_bytes is None:
         return None
     if limit < _whole(least_bytes, up=False):
         return f"its limit is below `memory.min`, {render_bytes(least_bytes)}"
+    if limit < known.earlier_bytes:
+        return f"its container before this one needed {render_bytes(known.earlier_bytes)}"
     of_limit = f"to {render_bytes(held)} of {render_bytes(limit)}"
     if killed:
         return f"the kernel killed a process of it for want of memory, at {render_bytes(limit)}"
@@ -253,8 +269,8 @@ def _need(job: JobView, demand: MemoryDemand, now_s: float, *, killed: bool) -> 
     if held >= FAST_RATIO * limit:
         fast, fast_s = demand.grown(now_s, FAST_S)
         if held + AHEAD_S * fast / max(fast_s, 1.0) >= limit:
-            known = demand.known_bytes(now_s)
-            if held > known + LEAST_RATIO * limit or known >= NEAR_RATIO * limit:
+            highest = demand.known_bytes(now_s)
+            if held > highest + LEAST_RATIO * limit or highest >= NEAR_RATIO * limit:
                 return _grew(fast, fast_s, of_limit)
     step = demand.step_bytes(now_s)
     if step and held + STEP_RATIO * step >= limit:
@@ -270,13 +286,13 @@ def _grew(grown_bytes: int, over_s: float, of_limit: str) -> str:
     return f"memory in use grew by {render_bytes(grown_bytes)} in {over}, {of_limit}"
 
 
-def _wanted(job: JobView, demand: MemoryDemand, now_s: float) -> int:
+def _wanted(job: JobView, known: _Known, now_s: float) -> int:
     """The limit that it should have, at most its bound."""
-    limit, held = job.memory.own_bytes or 0, job.memory.held_bytes or 0
+    limit, held, demand = job.memory.own_bytes or 0, job.memory.held_bytes or 0, known.demand
     fast, fast_s = demand.grown(now_s, FAST_S)
     soon = held + 4 * AHEAD_S * fast / max(fast_s, 1.0)
     most = max(MOST_FACTOR * limit, demand.known_bytes(now_s) / NEAR_RATIO)
-    least = _least(job)
+    least = max(_least(job), known.earlier_bytes)
     if limit < _whole(least, up=False) and max(held, soon) < NEAR_RATIO * least:
         return least  # its start, and no growth
     wanted = max(RAISE_RATIO * limit, min(most, soon), least)

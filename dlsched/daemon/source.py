@@ -98,9 +98,7 @@ class Release:
     def close(self) -> None:
         """Refuse pending requests, as the agent ends."""
         while not self._asked.empty():
-            refusal = NotReleased(
-                "not asked for again: the daemon is ending, and gives all limits back"
-            )
+            refusal = NotReleased("refused, as the daemon is ending, and gives all limits back")
             self._asked.get().set_exception(refusal)
 
 

@@ -1,16 +1,18 @@
-"""Why a service misses its latency target, from samples of what its threads wait for.
+"""Why a service misses its latency target, or a training hardly computes, from samples of what its
+threads wait for.
 
 Everything is compared in threads, as a mean over the same time: those that run, that could run and
 have no CPU, that wait for the disk, for memory or for one lock, and requests that wait for another
 service. The largest is the cause if it is clearly the largest, and large beside the requests that
-are open (Little's law: their mean number is their rate times their latency). Else the cause is not
-known: a wrong name sends people to the wrong place. `benchmarks run bottleneck` has the evidence.
+are open (Little's law: their mean number is their rate times their latency; a training's is one:
+its step). Else the cause is not known: a wrong name sends people to the wrong place. `benchmarks
+run bottleneck` has the evidence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from dlsched.estimate.measured import latency_of
 from dlsched.estimate.spinning import spinning_text, spins
 from dlsched.estimate.tuning import FULL_RATIO, MOSTLY
 from dlsched.model.bottleneck import Cause, WaitFact
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Spinning
 from dlsched.model.units import counted, render_bytes, render_percent, render_seconds
 
@@ -46,6 +48,9 @@ SEVERAL, SAMPLED_S = 1.5, 16.0
 HITS_PER_S = 1.0
 RETURNED_PER_S = 50.0
 """Times at the memory limit, and pages that come back: 50 of a quick disk are 5 ms a second."""
+LITTLE_QUEUED_RATIO = 0.1
+"""The same from which it is noticeable: with less, a CPU that is free would take away less than a
+tenth of the latency."""
 SATURATED_RATIO = 0.85
 """A thread that runs, or could, so much of the time has hardly a pause between requests. A job that
 has so much of the host leaves others what clients, kernel and daemon need."""
@@ -53,6 +58,8 @@ QUEUE = 2.0
 """Requests open for each thread that runs from which there is a queue before them."""
 LOCK_CORES = 0.5
 """With more CPU in use, threads at a lock may wait for one that computes."""
+IDLE_CORES = 0.5
+"""A training that uses less waits most of the time: without a GPU, all that it does is compute."""
 BY_ITSELF = 0.15
 """How far from one core an interpreter that runs one thread at a time may be."""
 
@@ -87,6 +94,8 @@ class Found:
     cause: Cause
     evidence: str
     remedy: str = ""
+    lacks_cpu: bool = False
+    """Whether it also waits noticeably for a CPU."""
 
 
 class _Means(NamedTuple):
@@ -112,11 +121,23 @@ class _Means(NamedTuple):
 
 
 def misses(job: JobView) -> bool:
-    """Whether it is a service whose latency is above its target."""
-    if not job.runs or not isinstance(job.spec.target, LatencyTarget):
+    """Whether it is a service whose latency is above its target, or a training that hardly computes
+    and has no GPU for which it may wait."""
+    if not job.runs or job.spec.target is None:
         return False
+    if _trains(job):
+        used_cores = job.usage.window_cores
+        return (
+            not (job.gpus or job.spec.container.gpus)
+            and used_cores is not None
+            and used_cores < IDLE_CORES
+        )
     ratio = latency_of(job)[1]
     return ratio is not None and ratio > 1.0
+
+
+def _trains(job: JobView) -> bool:
+    return isinstance(job.spec.target, AccuracyTarget)
 
 
 def judge(
@@ -128,6 +149,11 @@ def judge(
     if len(readings) < SAMPLES_MIN or span_s < SPAN_MIN_S:
         return None
     now = _means(readings, span_s, job, window_s)
+    found = _judged(now, job, capacity_cores, span_s)
+    return found and replace(found, lacks_cpu=now.queued > LITTLE_QUEUED_RATIO * now.used)
+
+
+def _judged(now: _Means, job: JobView, capacity_cores: float, span_s: float) -> Found | None:
     amounts = {
         Cause.CPU: now.queued,
         Cause.MEMORY: now.memory,
@@ -150,6 +176,9 @@ def judge(
         clear = clear and most >= computing
     if clear:
         return _SAYS[cause](now, job)
+    if _trains(job):
+        waits = sum(amounts.values())
+        return _loader(now) if waits <= LITTLE_QUEUED_RATIO * now.used else None
     if max(amounts[Cause.MEMORY], amounts[Cause.DISK], amounts[Cause.CALLEE]) >= now.least:
         return _not_known(now, job)
     if now.locked >= MOSTLY * now.open and now.used < LOCK_CORES and now.queued < LOCK_CORES:
@@ -163,7 +192,7 @@ def _means(readings: Sequence[Reading], span_s: float, job: JobView, window_s: f
     first, last = readings[0].waits, readings[-1].waits
     # Young requests may be missing among those in flight, and slow ones among the answered.
     answered = job.progress.recent.sum_s / window_s
-    in_flight = [max(one.in_flight, answered) for one in readings]
+    in_flight = [1.0 if _trains(job) else max(one.in_flight, answered) for one in readings]
     used = max(readings[-1].used_core_s - readings[0].used_core_s, 0.0) / span_s
     kernel = min(max(last.kernel_s - first.kernel_s, 0.0) / span_s, used)
     disk = max(
@@ -297,6 +326,16 @@ def _callee(now: _Means, _: JobView) -> Found:
         f"Of its {now.open:.1f} open requests {min(callee.waiting, now.open):.1f} waited for "
         f"{callee.job}, which takes {render_seconds(callee.mean_s)} to answer.",
         f"More CPU for it does not help; `dlsched why {callee.job}` may say why that is slow.",
+    )
+
+
+def _loader(now: _Means) -> Found:
+    return Found(
+        Cause.LOADER,
+        f"Its {now.threads:.0f} threads ran {now.used:.2f} s in each second, and hardly waited for "
+        "a CPU, memory or the disk.",
+        "More CPU does not help; see what it waits for: most often its data, or a process that "
+        "prepares them.",
     )
 
 

@@ -1,5 +1,5 @@
-"""What a service that misses its target waits for: the kernel's counts of one sample, and the cause
-that they show."""
+"""What a service that misses its target, or a training that hardly computes, waits for: the
+kernel's counts of one sample, and the cause that they show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WaitFact:
 
 
 class Cause(StrEnum):
-    """Why a service misses its target."""
+    """Why a service misses its target, or a training hardly computes."""
 
     CPU = "CPU"
     """Its threads wait for a CPU: at its limit, or behind others."""
@@ -55,12 +55,19 @@ class Cause(StrEnum):
     """Another service, which it calls, is slow."""
     TRAFFIC = "traffic"
     """More requests come than it can answer, whatever it gets."""
+    LOADER = "loader"
+    """A training's threads wait, and not for a CPU, memory or the disk: for its data, mostly."""
     NOT_KNOWN = "not known"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether more CPU may help, as far as is known."""
+        return self in (Cause.CPU, Cause.THREADS, Cause.NOT_KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The cause for which a service misses its target."""
+    """The cause for which a service misses its target, or a training hardly computes."""
 
     cause: Cause
     evidence: str
@@ -69,6 +76,8 @@ class Bottleneck:
     """What to do, in a sentence; it says also whether more CPU helps."""
     since_s: float
     """When this cause was first named (monotonic)."""
+    lacks_cpu: bool = False
+    """Whether, since then, its threads have also waited noticeably for a CPU."""
 
     @property
     def text(self) -> str:

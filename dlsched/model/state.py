@@ -312,11 +312,18 @@ class JobView:
     diverged: Diverged | None = None
     """How its training diverged; None: it did not, or its values are finite again."""
     bottleneck: Bottleneck | None = None
-    """Why it misses its latency target; None: it meets it, or too little is measured yet."""
+    """Why it misses its latency target, or as a training hardly computes; None: it does not, or
+    too little is measured yet."""
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def cpu_helps(self) -> bool:
+        """Whether more CPU may make it faster: it waits for a CPU, or no other cause is known."""
+        named = self.bottleneck
+        return named is None or named.cause.is_cpu or named.lacks_cpu
 
     @property
     def unheard(self) -> str | None:

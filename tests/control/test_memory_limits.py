@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.updated import State
 from dlsched.control.memory_limits import MemoryLimits
-from dlsched.model.actions import Memory
+from dlsched.model.actions import Memory, Outcome
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.decision import Answer, PolicyTraits
 from dlsched.model.facts import Operation, OperationKind
@@ -56,6 +57,7 @@ class World:
         self.node, self.options, self.now_s = node, options, 0.0
         self.limits = MemoryLimits()
         self.made: list[Memory] = []
+        self.status: Literal["done", "withheld"] = "done"
         self.starts: tuple[JobSpec, ...] = ()
         self.answer = Answer("p", traits=PolicyTraits(observes_only=observes))
 
@@ -66,7 +68,8 @@ class World:
         views = tuple(self.jobs[name] for name in sorted(self.jobs))
         state = State(Snapshot(1, self.now_s, self.node, views), starts=self.starts)
         made = list(self.limits.decide(state, self.answer, self.options))
-        for one in made:
+        self.limits.applied([Outcome(one, self.status) for one in made], state)
+        for one in made if self.status == "done" else ():
             view = self.jobs[one.job]
             before = view.memory.before_bytes
             use = replace(
@@ -380,3 +383,56 @@ def test_unread_memory_changes_nothing() -> None:
     world = World(replace(job(), memory=MemoryUse()))
     for _ in range(20):
         assert world.cycle() == []
+
+
+def created_again(world: World, **changes: object) -> None:
+    """Another container of the job, after a cycle without any."""
+    name = "a"
+    gone = replace(world.jobs[name], state=JobState.WAITING, container_id=None)
+    world.jobs[name] = gone
+    world.cycle()
+    new = job(name, container_id="id-new", starts=2)
+    world.jobs[name] = replace(new, **changes)  # type: ignore[arg-type]
+
+
+def test_new_container_gets_the_last_limit_of_the_one_before() -> None:
+    world = World(job())
+    world.play(ramp(7.0, 10.0, 100))
+    assert world.limit_gib() == 12
+    created_again(world)
+    (raised,) = world.cycle()
+    assert (raised.container_id, raised.limit_bytes) == ("id-new", 12 * GIB)
+    assert raised.why == "its container before this one needed 12 GiB"
+    created_again(world)
+    world.status = "withheld"
+    world.play([1.0] * 10)
+    world.status = "done"
+    (raised,) = world.cycle()
+    assert raised.limit_bytes == 12 * GIB, "it was not changed in the first cycle"
+    world.play([1.0] * 3600)
+    assert world.limit_gib() == 8, "it needs less now"
+    created_again(world)
+    assert world.play([1.0] * 10) == []
+
+
+@pytest.mark.parametrize(("max_gib", "spare_gib", "limit"), [(10, 40, 10), (32, 3, 11), (32, 0, 8)])
+def test_new_container_gets_what_its_bound_and_the_room_allow(
+    max_gib: float, spare_gib: float, limit: float
+) -> None:
+    world = World(job())
+    world.play(ramp(7.0, 10.0, 100))
+    # The room for its first limit is there: 8 GiB less what it holds.
+    world.node = replace(NODE, memory_spare_bytes=round((7 + spare_gib) * GIB))
+    created_again(world, spec=job(max_gib=max_gib).spec)
+    world.play([1.0] * 10)
+    assert world.limit_gib() == limit
+    assert bool(world.alarms) is (spare_gib < 4)
+
+
+def test_job_that_left_and_comes_again_starts_at_its_minimum() -> None:
+    world = World(job())
+    world.play(ramp(7.0, 10.0, 100))
+    world.jobs.clear()
+    world.cycle()
+    world.jobs["a"] = job(container_id="id-new")
+    assert world.play([1.0] * 10) == []

@@ -87,7 +87,7 @@ def test_without_a_wish_nothing_is_given_back(bench: Bench) -> None:
 
 def test_who_waits_at_the_end_is_told(bench: Bench, asked: Asked) -> None:
     bench.release.close()
-    with pytest.raises(NotReleased, match="the daemon is ending, and gives all limits back"):
+    with pytest.raises(NotReleased, match="as the daemon is ending, and gives all limits back"):
         asked.result(60)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from dlsched.estimate.bottleneck import SAMPLES_MIN, Callee, Found, Reading, jud
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.bottleneck import Cause, WaitFact
 from dlsched.model.facts import ThreadsFact, Usage
-from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits
+from dlsched.model.spec import AccuracyTarget, ContainerSpec, LatencyTarget, Limits
 from dlsched.model.state import JobState, JobView, MemoryUse, Progress, Spinning, ThreadUse
 from tests.doubles import job_spec
 
@@ -61,6 +62,30 @@ def found(job: JobView | None = None, **what: float) -> Found:
     result = judge(readings(**what), job or service(), CORES, 30.0)  # type: ignore[arg-type]
     assert result is not None
     return result
+
+
+def training(used_cores: float | None = 0.1, **changes: Any) -> JobView:
+    job = replace(service(), usage=Usage(window_cores=used_cores), progress=Progress())
+    spec = replace(job.spec, target=AccuracyTarget("accuracy", 0.9, 0.97), **changes)
+    return replace(job, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("cause", "what"),
+    [
+        (Cause.CPU, {"ran": 0.1, "queued": 0.9}),
+        (Cause.CPU, {"ran": 0.3, "queued": 0.5, "throttled": 0.9}),
+        (Cause.DISK, {"in_disk": 0.8}),
+        (Cause.MEMORY, {"in_disk": 0.6, "kernel": 0.2, "ran": 0.3, "hits": 90, "returned": 900}),
+        (Cause.LOADER, {"ran": 0.1}),
+        (Cause.LOADER, {"ran": 0.02, "at_lock": 9.0}),  # workers that wait for a batch
+        (None, {"ran": 0.3, "in_disk": 0.3}),  # of each a little
+        (None, {"ran": 0.9, "queued": 0.3}),  # it computes again
+    ],
+)
+def test_causes_of_trainings(cause: Cause | None, what: dict[str, float]) -> None:
+    found = judge(readings(in_flight=0, **what), training(), CORES, 30.0)
+    assert (found and found.cause) == cause
 
 
 @pytest.mark.parametrize(
@@ -223,9 +248,11 @@ def test_who_misses_a_target() -> None:
     assert not misses(service(0.04))
     assert not misses(replace(service(0.06), state=JobState.STOPPING))
     assert not misses(replace(service(0.06), progress=Progress()))
-    training = replace(service(), spec=_with(AccuracyTarget("accuracy", 0.9, 0.97)))
-    assert not misses(training)
 
 
-def _with(target: AccuracyTarget) -> JobSpec:
-    return replace(job_spec("a"), target=target)
+def test_which_training_hardly_computes() -> None:
+    assert misses(training(0.4))
+    assert not misses(training(0.6))
+    assert not misses(training(None))
+    assert not misses(replace(training(0.4), state=JobState.STOPPING))
+    assert not misses(training(0.4, container=ContainerSpec("m", gpus=1)))

@@ -82,6 +82,7 @@ def test_it_packs_what_dlsched_gives_to_its_own_jobs(wheel: Path) -> None:
 def test_what_a_program_reports_is_what_dlsched_reads(python: Path, tmp_path: Path) -> None:
     out = tmp_path / "proc" / str(PID) / "root" / "tmp"
     out.mkdir(parents=True)
+    (tmp_path / "proc" / str(PID) / "mountinfo").symlink_to("/proc/self/mountinfo")
     ended = subprocess.run(
         [str(python), "-W", "error", "-c", PROGRAM],
         env={"PATH": os.defpath, "DLSCHED_METRICS_FILE": str(out / "metrics.jsonl")},

@@ -57,7 +57,7 @@ def test_a_read_only_image_and_a_user_of_its_own_report(
     write_allotment(job_dir(tmp_path, "one"), Allotment(cpu_cores=0.5))
     container = start("one", base_image, REPORTS, user="12345:12345", **CONFINED)
     pid = docker_client.inspect_container(container)["State"]["Pid"]
-    with closing(SidecarReader(pid)) as reader:
+    with closing(SidecarReader(pid, expect=lambda: True)) as reader:
 
         def reports_until(enough: Callable[[Report], Any]) -> list[Report]:
             reports: list[Report] = []

@@ -151,8 +151,8 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_bottleneck",
         Kind.GAUGE,
         ("job_name", "cause"),
-        "Why a service misses its latency target: 1 for one `cause`, 0 for the others. Absent "
-        "while it meets the target, and for the first seconds of a miss.",
+        "Why a service misses its latency target, or a training hardly computes: 1 for one "
+        "`cause`, 0 for the others. Absent while neither is so, and for the first seconds of it.",
         within_job(_bottleneck),
     ),
     Metric(

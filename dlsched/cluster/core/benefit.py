@@ -47,10 +47,15 @@ class Effect(NamedTuple):
     """Last completion of the cluster."""
     end_after_s: float
 
+    @property
+    def gains(self) -> str:
+        """By how much it gains or loses, as a text."""
+        return f"{'gain' if round(self.gain_s) >= 0 else 'lose'} {abs(self.gain_s):.0f} s"
+
     def lacks(self, least_gain_s: float, bold: bool = False) -> str | None:
         """Why the move is not good enough; None: it is. `bold`: only its gain counts."""
         if not self.gain_s > least_gain_s:
-            return f"would gain {self.gain_s:.0f} s, a move needs more than {least_gain_s:.0f} s"
+            return f"would {self.gains}, a move has to gain more than {least_gain_s:.0f} s"
         if not bold and self.own_after_s > self.own_before_s + _ROUNDING_S:
             return (
                 f"would end later: in {self.own_after_s:.0f} s instead of {self.own_before_s:.0f} s"

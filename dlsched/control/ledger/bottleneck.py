@@ -1,4 +1,5 @@
-"""Names the bottleneck of each service that misses its target, and keeps the name."""
+"""Names the bottleneck of each service that misses its target, and of each training that hardly
+computes, and keeps the name."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from dlsched.estimate.bottleneck import Callee, Found, Reading, judge, misses
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.facts import ContainerFact
+from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView, NodeView
 
 READINGS = 10
@@ -23,7 +25,10 @@ UNKNOWN = 6
 NUMBERS_S = 300.0
 """The numbers of a cause that stays are renewed so often: each time the alarm is logged again."""
 APART_S = 60.0
-"""Samples with a longer time between them are not judged together."""
+"""Samples with a longer time between them are not judged together, and a name is not kept longer
+without one."""
+TRAININGS_MAX = 10
+"""Trainings that are sampled at a time: each sample takes time from those of services."""
 COMPARED_S = 1.9
 """Services are compared with their targets so often: that costs 10 us each."""
 MET_S = 15.0
@@ -49,20 +54,23 @@ class _Job:
         self.last = found.cause
         before = self.named
         if before is not None and found.cause is before.cause:
+            # For good: else a policy that gives it less CPU for that would go to and fro.
             if now_s - self.named_s >= NUMBERS_S:
-                self._name(found, before.since_s, now_s)
+                self._name(found, before.since_s, now_s, before.lacks_cpu or found.lacks_cpu)
+            elif found.lacks_cpu and not before.lacks_cpu:
+                self.named = replace(before, lacks_cpu=True)
             return
         needed = CONFIRMED if before is None or before.cause is Cause.NOT_KNOWN else CHANGED
         if self.times >= (UNKNOWN if found.cause is Cause.NOT_KNOWN else needed):
-            self._name(found, now_s, now_s)
+            self._name(found, now_s, now_s, found.lacks_cpu)
 
-    def _name(self, found: Found, since_s: float, now_s: float) -> None:
-        self.named = Bottleneck(found.cause, found.evidence, found.remedy, since_s)
+    def _name(self, found: Found, since_s: float, now_s: float, lacks_cpu: bool) -> None:
+        self.named = Bottleneck(found.cause, found.evidence, found.remedy, since_s, lacks_cpu)
         self.named_s = now_s
 
 
 class Bottlenecks:
-    """The services that miss their targets, by name."""
+    """The services that miss their targets, and trainings that hardly compute, by name."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
@@ -84,7 +92,7 @@ class Bottlenecks:
         """The same views, with what is known of their bottlenecks."""
         before, self._jobs = self._jobs, {}
         calls: dict[str, list[Callee]] | None = None
-        views = list(jobs)
+        views, trainings = list(jobs), 0
         compares = now_s - self._compared_s >= COMPARED_S
         self._compared_s = now_s if compares else self._compared_s
         for at, job in enumerate(jobs):
@@ -94,6 +102,10 @@ class Bottlenecks:
             missed = misses(job) if compares or kept is None else kept.missed
             if (kept is None and not missed) or not job.runs:
                 continue
+            if not isinstance(job.spec.target, LatencyTarget):
+                if trainings == TRAININGS_MAX:
+                    continue
+                trainings += 1
             if kept is None or kept.start != fact.start:
                 kept = _Job(fact.start, now_s)
             kept.missed, kept.missed_s = missed, now_s if missed else kept.missed_s
@@ -101,6 +113,8 @@ class Bottlenecks:
                 continue
             self._jobs[job.name] = kept
             known = kept.readings[-1].waits if kept.readings else None
+            if known is not None and now_s - known.at_s > APART_S:
+                kept.named = None
             if fact.waits is not None and fact.waits is not known:
                 calls = _calls(jobs, facts) if calls is None else calls
                 if known is not None and fact.waits.at_s - known.at_s > APART_S:
@@ -111,7 +125,7 @@ class Bottlenecks:
                         job.attained_core_s,
                         job.progress.in_flight,
                         job.usage.throttled_ratio,
-                        tuple(calls.get(fact.name, ())),
+                        _bounded(calls.get(fact.name, ()), job.progress.recent.mean_s),
                     )
                 )
                 found: Found | None = None
@@ -138,7 +152,10 @@ def _calls(jobs: Sequence[JobView], facts: Mapping[str, ContainerFact]) -> dict[
     return found
 
 
-_OTHERS = frozenset({Cause.CPU, Cause.NOT_KNOWN, Cause.THREADS})
+def _bounded(calls: Sequence[Callee], own_s: float | None) -> tuple[Callee, ...]:
+    """A callee's mean is of all its clients: this one did not wait longer than its own requests
+    took."""
+    return tuple(one._replace(mean_s=min(one.mean_s, own_s or one.mean_s)) for one in calls)
 
 
 def bottleneck_alarms(jobs: Sequence[JobView]) -> tuple[Alarm, ...]:
@@ -146,5 +163,7 @@ def bottleneck_alarms(jobs: Sequence[JobView]) -> tuple[Alarm, ...]:
     return tuple(
         Alarm(job.name, AlarmKey.BOTTLENECK, f"{job.name}: {job.bottleneck.text}")
         for job in jobs
-        if job.bottleneck is not None and job.bottleneck.cause not in _OTHERS
+        if job.bottleneck is not None
+        and isinstance(job.spec.target, LatencyTarget)
+        and not job.bottleneck.cause.is_cpu
     )

@@ -123,7 +123,7 @@ class Ledger:
 
     @property
     def missed(self) -> Collection[str]:
-        """Services that miss their target: what they wait for is to be sampled."""
+        """Jobs that miss their target, or hardly compute: what they wait for is to be sampled."""
         return self._bottlenecks.missed
 
     def adopt(self, options: LedgerOptions) -> None:

@@ -91,8 +91,8 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
         one = memory.get(job.name)
         if one is None or not one.can_be_placed(free=True) or not one.kept or one.hopeless:
             continue
-        if one.ease.steps:
-            continue  # more CPU makes it slower
+        if one.ease.steps or not job.cpu_helps:
+            continue  # more CPU makes it slower, or changes nothing
         latency_s, target_s = _latency(job)
         if one.doubt is None and latency_s is not None and job.actual.cpu_cores is None:
             waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(latency_s) * latency_s)

@@ -258,6 +258,8 @@ class DockerRuntime:
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
+        if self._reads_only:
+            return Outcome(action, "withheld", DRY_RUN)
         if isinstance(action, Start):
             bar = self.moves.bars_start(action.job)
             return Outcome(action, "withheld", bar) if bar else self._machine.start(action, now_s)
@@ -284,6 +286,8 @@ class DockerRuntime:
 
     def apply_all(self, actions: Sequence[Resize | Memory], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, several at a time; never raises for that."""
+        if self._reads_only:
+            return tuple(Outcome(action, "withheld", DRY_RUN) for action in actions)
         outcomes: dict[str, Outcome] = {}
         changes: list[tuple[Resize | Memory, Watch]] = []
         for action in actions:
@@ -371,10 +375,12 @@ class DockerRuntime:
         )
 
     def report_deliverable(self, job: str, deliverable: bool) -> None:
-        """Write to the allotment of an own job whether it can be delivered.
+        """Write to the allotment of an own job whether it can be delivered; not in a dry run.
 
         Raises OSError, ValueError.
         """
+        if self._reads_only:
+            return
         described = self._watches.of_job(job)
         if described is None or described.adopted is None:
             change_allotment(job_dir(self._instance.state_dir, job), deliverable=deliverable)

@@ -271,7 +271,7 @@ class Machine:
         self.jobs: dict[str, Job] = {}
         """The jobs that are not at rest, by name."""
         self.held: str | None = None
-        """Why nothing may be changed, since everything was given back; None: changes are made."""
+        """Why nothing may be changed: all was given back, or this is a dry run. None: it may."""
 
     def post(self, container: str, event: Event, now_s: float) -> Container:
         """Handle an event, and do what it asks for; returns the container after it."""

@@ -1,7 +1,8 @@
 """Reads a container's metrics file, with bounds, without trusting the container.
 
 Only a regular file below the container's root is opened, and no component of its path may be a
-symbolic link, which the host would resolve. `sidecar_line` parses the lines.
+symbolic link, which the host would resolve, nor on a file system that may hang. `sidecar_line`
+parses the lines.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from dlsched.model.facts import LogFact, Report
 from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.progress.mounts import may_hang, mount_of
 from dlsched.runtime.progress.samples import Repeats, Writers
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
@@ -30,7 +32,7 @@ no trace in the file."""
 TAIL_BYTES = 256
 """Bytes before the offset that are compared with what was read there: about a line."""
 
-_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +54,6 @@ _NOTHING = SourceReading()
 
 class Untrusted(Exception):
     """The file, or a component of its path, is not safe to open."""
-
-
-def same_process(pid: int, proc_root: Path = Path("/proc")) -> Callable[[], bool]:
-    """A check that the PID still belongs to the same process, by its start time."""
-    begun = _start_time(pid, proc_root)
-    return lambda: begun is not None and _start_time(pid, proc_root) == begun
-
-
-def _start_time(pid: int, proc_root: Path) -> bytes | None:
-    try:
-        # The name in parentheses may hold any character; count fields from after it.
-        return (proc_root / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
 
 
 class ReadBudget:
@@ -125,13 +113,14 @@ class SidecarReader:
         pid: int,
         container_path: str = "/run/dlsched/out/metrics.jsonl",
         proc_root: Path = Path("/proc"),
-        expect: Callable[[], bool] | None = None,
+        *,
+        expect: Callable[[], bool],
         from_end: bool = False,
         history: bool = False,
     ) -> None:
-        self._root = proc_root / str(pid) / "root"
+        self._pid, self._proc = pid, proc_root
         self._path = PurePosixPath(container_path)
-        self._expect = expect or same_process(pid, proc_root)
+        self._expect = expect
         self._from_end = from_end
         self._history = history
         self._directory: int | None = None
@@ -192,11 +181,16 @@ class SidecarReader:
 
     def _follow_name(self, directory: int, batch: _ReadBatch) -> None:
         """Check which file has the name now, and switch to it once the present one is read."""
-        if self._file is not None and self._file.has_name(self._path.name, directory):
-            self._problem = None
-            self._name_checked_s = batch.now_s
-            return
-        opened = _open_regular(self._path.name, directory, self._path)
+        held = self._hold(self._path.name, directory, self._path)
+        try:
+            if held is not None and self._file is not None and self._file.is_same(os.fstat(held)):
+                self._problem = None
+                self._name_checked_s = batch.now_s
+                return
+            opened = None if held is None else _open_regular(held, self._path)
+        finally:
+            if held is not None:
+                os.close(held)
         self._problem = None
         if opened is None:
             # Between a rename and the new file, or before the first.
@@ -205,9 +199,6 @@ class SidecarReader:
             return
         self._name_checked_s = batch.now_s
         if self._file is not None:
-            if self._file.is_same(os.fstat(opened)):
-                os.close(opened)  # renamed back in between
-                return
             if self._file.behind:
                 # The old file is read to its end first, 64 KiB a read.
                 os.close(opened)
@@ -231,10 +222,12 @@ class SidecarReader:
         if not self._path.is_absolute() or len(parts) < 2 or ".." in parts:
             raise Untrusted(f"{self._path}: must be an absolute path without '..'")
         self._check_expected()
-        descriptor = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = self._proc / str(self._pid) / "root"
+        descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            self._check_answers(descriptor, PurePosixPath("/"))
             for depth, part in enumerate(parts[1:-1], start=2):
-                inner = _open_component(part, descriptor, PurePosixPath(*parts[:depth]))
+                inner = self._hold_directory(part, descriptor, PurePosixPath(*parts[:depth]))
                 os.close(descriptor)
                 descriptor = inner
             self._check_expected()
@@ -243,38 +236,45 @@ class SidecarReader:
             raise
         return descriptor
 
+    def _hold_directory(self, name: str, directory: int, shown: PurePosixPath) -> int:
+        held = self._hold(name, directory, shown)
+        if held is None:
+            raise Untrusted(f"the container has no directory {shown}")
+        if not stat.S_ISDIR(mode := os.fstat(held).st_mode):
+            os.close(held)
+            raise Untrusted(f"{shown} is {_kind(mode)}, not a directory: not followed")
+        return held
+
+    def _hold(self, name: str, directory: int, shown: PurePosixPath) -> int | None:
+        """A descriptor of what has that name, which must be closed and cannot be read; None:
+        nothing has. Opening a device has effects (it may start a watchdog); this has none."""
+        try:
+            held = os.open(name, _HOLD, dir_fd=directory)
+        except FileNotFoundError:
+            return None
+        try:
+            if mount_of(held) != mount_of(directory):
+                self._check_answers(held, shown)
+        except BaseException:
+            os.close(held)
+            raise
+        return held
+
+    def _check_answers(self, descriptor: int, shown: PurePosixPath) -> None:
+        if may_hang(descriptor, self._pid, self._proc):
+            raise Untrusted(f"{shown} is on a file system that may never answer: not read")
+
     def _check_expected(self) -> None:
         if not self._expect():
             raise Untrusted("the container's process is gone")
 
 
-def _open_component(name: str, directory: int, shown: PurePosixPath) -> int:
-    try:
-        return os.open(name, _DIRECTORY, dir_fd=directory)
-    except FileNotFoundError:
-        raise Untrusted(f"the container has no directory {shown}") from None
-    except NotADirectoryError:
-        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-        raise Untrusted(f"{shown} is {_kind(mode)}, not a directory: not followed") from None
-
-
-def _open_regular(name: str, directory: int, shown: PurePosixPath) -> int | None:
-    """A descriptor to read a regular file; None where there is none yet.
-
-    O_PATH comes first, since opening a device has effects (it may start a watchdog); then the
-    checked descriptor is opened, not the name again.
-    """
-    try:
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    try:
-        mode = os.fstat(held).st_mode
-        if not stat.S_ISREG(mode):
-            raise Untrusted(f"{shown} is {_kind(mode)}, not a regular file: not read")
-        return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    finally:
-        os.close(held)
+def _open_regular(held: int, shown: PurePosixPath) -> int:
+    """A descriptor to read what is held there, if it is a regular file."""
+    mode = os.fstat(held).st_mode
+    if not stat.S_ISREG(mode):
+        raise Untrusted(f"{shown} is {_kind(mode)}, not a regular file: not read")
+    return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _kind(mode: int) -> str:
@@ -339,13 +339,6 @@ class _Followed:
     def is_same(self, there: os.stat_result) -> bool:
         """Whether that is this file: its inode is not reused while it is held open."""
         return (there.st_dev, there.st_ino) == self._place
-
-    def has_name(self, name: str, directory: int) -> bool:
-        """Whether that name refers to this file; opens nothing."""
-        try:
-            return self.is_same(os.stat(name, dir_fd=directory, follow_symlinks=False))
-        except OSError:
-            return False
 
     def goes_on_behind(self, other: _Followed) -> bool:
         """Go on where the other file is read to, if this one was written whole in its place, so

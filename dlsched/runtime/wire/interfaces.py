@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.progress.listening import ListeningSocket, shares_network
+from dlsched.runtime.progress.mounts import kind_of, may_hang
 
 NET = Path("/sys/class/net")
 LOOPBACK = "lo"
@@ -88,15 +89,17 @@ def _names(pid: int, proc: Path) -> list[str]:
 def _peer(pid: int, name: str, proc: Path) -> int:
     """The index of the other end of one of its interfaces; 0: it has none. Raises OSError, also
     where a part of /sys in the container is not the kernel's: a container may mount anything there,
-    such as a file system of its own that never answers. So nothing is asked of a file or folder
-    before it is known to be on sysfs."""
+    or change its root, to a file system of its own that never answers. So nothing is asked of a
+    file or folder before it is known to be on sysfs, or the root on one that answers."""
     found = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        if may_hang(found, pid, proc):
+            raise PermissionError(1, "the container's root may never answer")
         for part in (*_INSIDE, name, "iflink"):
             inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=found)
             os.close(found)
             found = inner
-            if _mount_of(found) not in _sysfs_mounts(pid, proc):
+            if kind_of(found, pid, proc) != "sysfs":
                 raise PermissionError(1, "/sys in the container is not sysfs")
         descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
@@ -107,20 +110,3 @@ def _peer(pid: int, name: str, proc: Path) -> int:
         return 0
     finally:
         os.close(descriptor)
-
-
-def _mount_of(descriptor: int) -> bytes:
-    """The number of the mount that it is on, as the kernel lists it; the file system is not asked.
-    It is no other one's while the descriptor is open."""
-    text = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
-    return text.partition(b"mnt_id:")[2].split(None, 1)[0]
-
-
-def _sysfs_mounts(pid: int, proc: Path) -> set[bytes]:
-    """The numbers of all sysfs mounts in the process' view, as the kernel lists them."""
-    found = set()
-    for line in (proc / str(pid) / "mountinfo").read_bytes().split(b"\n"):
-        before, _, after = line.partition(b" - ")
-        if after.startswith(b"sysfs "):
-            found.add(before.split(b" ", 1)[0])
-    return found

@@ -32,7 +32,7 @@ def vector_b(count: int, moving: tuple[str, ...] = ()) -> dict[str, Effect]:
         ((), 490 + 3 * 100, None),  # 1600 -> 900 + 210; the cluster's end 400 -> 300
         (("j3",), 290 + 3 * 90, None),  # 900 + 210 -> 400 + 420; 300 -> 210
         # 820 -> 200 + 930; 210 -> 310
-        (("j2", "j3"), -310 - 3 * 100, "would gain -610 s, a move needs more than 20 s"),
+        (("j2", "j3"), -310 - 3 * 100, "would lose 610 s, a move has to gain more than 20 s"),
     ],
 )
 def test_vector_b(moving: tuple[str, ...], gain_s: float, lacks: str | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.ledger.bottleneck import (
+    APART_S,
     CHANGED,
     CONFIRMED,
     MET_S,
@@ -23,8 +24,8 @@ from dlsched.estimate.bottleneck import SAMPLES_MIN
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.alarms import AlarmKey
 from dlsched.model.bottleneck import Bottleneck, Cause, WaitFact
-from dlsched.model.facts import NodeFact, Observation, Report, WireFact
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.facts import NodeFact, Observation, Report, Usage, WireFact
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobState, JobView, NodeView, Progress
 from tests.doubles import job_spec, running
 
@@ -40,12 +41,15 @@ class Host:
         self.latency_s, self.starts = 0.2, 1
         self.others: dict[str, WireFact] = {}
         self.mean_s = 0.7
+        self.queued_ratio = self.queued_s = 0.0
 
     def sample(self, times: int = 1, **gauges: float) -> Bottleneck | None:
         jobs: tuple[JobView, ...] = ()
         for _ in range(times):
             self.now_s += EVERY_S
-            waits = WaitFact(self.now_s, **{"threads": 10.0, "free": 1.0, **gauges})
+            self.queued_s += self.queued_ratio * EVERY_S
+            more = {"threads": 10.0, "free": 1.0, **gauges}
+            waits = WaitFact(self.now_s, queued_s=self.queued_s, **more)
             facts = {"a": replace(running("a"), name="shop", starts=self.starts, waits=waits)}
             facts |= {name: replace(running(name), name=f"{name}-1") for name in self.others}
             views = [_view("a", self.latency_s, Progress(in_flight=8))]
@@ -86,6 +90,28 @@ def test_a_cause_stays_through_others_that_do_not_last() -> None:
     for _ in range(5):
         assert host.sample(2, **LOCK) is before
         assert host.sample(6, **DISK) is before
+
+
+def test_a_name_ends_with_the_samples() -> None:
+    host = Host()
+    assert host.sample(2 * READINGS, **DISK) is not None
+    view, node = _view("a", 0.2, Progress(in_flight=8)), NodeView(4.0, 4.0, 8 << 30)
+    facts = {"a": replace(running("a"), name="shop", starts=1)}
+    for later_s, named in ((APART_S - 1.0, True), (APART_S + 1.0, False)):
+        now_s = host.now_s + later_s
+        (seen,) = host.bottlenecks.named([view], facts, node, now_s, 30.0)
+        assert (seen.bottleneck is not None) is named
+
+
+def test_a_cause_beside_which_it_waits_for_a_cpu_says_so_for_good() -> None:
+    view = _view("a", 0.2, Progress(in_flight=8))
+    found = Host().sample(2 * READINGS, **DISK)
+    assert not replace(view, bottleneck=found).cpu_helps
+    host = Host()
+    host.queued_ratio = 1.0
+    assert replace(view, bottleneck=host.sample(2 * READINGS, **DISK)).cpu_helps
+    host.queued_ratio = 0.0
+    assert replace(view, bottleneck=host.sample(2 * READINGS, **DISK)).cpu_helps
 
 
 def test_another_cause_that_lasts_takes_its_place() -> None:
@@ -138,6 +164,7 @@ def test_samples_with_a_long_time_between_them_are_not_judged_together() -> None
 def test_a_slow_service_that_it_calls_is_named() -> None:
     host = Host()
     host.others = {"db": WireFact(callers=(("shop", 10.0), ("another", 90.0)))}
+    host.latency_s = 0.8
     found = host.sample(2 * READINGS, **NOTHING)
     assert found is not None
     assert found.cause is Cause.CALLEE
@@ -182,3 +209,19 @@ def test_the_ledger_names_it_in_the_view_and_in_an_alarm() -> None:
     assert job.bottleneck is not None
     assert job.bottleneck.cause is Cause.DISK
     assert [alarm.key for alarm in state.alarms] == [AlarmKey.BOTTLENECK]
+
+
+def test_a_training_that_waits_has_a_cause_and_no_alarm() -> None:
+    bottlenecks, usage = Bottlenecks(), Usage(window_cores=0.1)
+    spec = replace(job_spec("a"), target=AccuracyTarget("accuracy", 0.9, 0.97))
+    view, node = JobView(spec, JobState.RUNNING, usage=usage), NodeView(4.0, 4.0, 8 << 30)
+    for at in range(READINGS):
+        now_s = at * EVERY_S
+        facts = {"a": replace(running("a"), waits=WaitFact(now_s, threads=3.0, free=1.0))}
+        (found,) = bottlenecks.named([view], facts, node, now_s, 30.0)
+    assert found.bottleneck is not None
+    assert found.bottleneck.cause is Cause.LOADER
+    assert bottleneck_alarms([found]) == ()
+    view = replace(view, usage=Usage(window_cores=3.0))
+    (found,) = bottlenecks.named([view], facts, node, now_s + MET_S + EVERY_S, 30.0)
+    assert found.bottleneck is None

@@ -9,6 +9,7 @@ import pytest
 from dlsched.estimate.latency.arrivals import Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.sketch import from_latencies
+from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.decision import Decision
 from dlsched.model.facts import Usage
 from dlsched.model.spec import AccuracyTarget, Bounds
@@ -38,6 +39,14 @@ def service(name: str = "a", latency_s: float = 0.081, count: int = 40) -> JobVi
     return replace(view, progress=Progress(window=window, as_of_s=10.0))
 
 
+UNMENDED = {*Cause} - {Cause.CPU, Cause.THREADS, Cause.NOT_KNOWN}
+
+
+def waiting(cause: Cause) -> JobView:
+    """A service that misses its target for that cause."""
+    return replace(service(), bottleneck=Bottleneck(cause, "", "", 0.0))
+
+
 def known(name: str = "a", **changes: object) -> ServiceMemory:
     model = LatencyModel(0.02, requests=100.0, span_s=5.0, measured_s=0.08)
     one = ServiceMemory(name, 0.05, None, 9.0, 1.0, 1, model, arrivals=Arrivals(span_s=60.0))
@@ -58,14 +67,18 @@ def training(name: str = "t", *, idle: bool = True, floor: float = 0.01, **more:
         (service(), known(hopeless=True)),
         (service(), known(kept=False)),  # there is no room for it
         (service(), known(model=None)),
+        *((waiting(cause), known()) for cause in Cause if cause in UNMENDED),
     ],
 )
 def test_no_training_is_held_for_what_cpu_does_not_mend(view: JobView, one: ServiceMemory) -> None:
     assert lacking([view], [one]) == []
 
 
-def test_a_service_that_misses_a_target_with_room_for_it_lacks() -> None:
-    assert lacking([service()], [known()]) == [Lack("a", False, pytest.approx(0.081), 0.05)]
+@pytest.mark.parametrize(
+    "view", [service(), *(waiting(cause) for cause in Cause if cause not in UNMENDED)]
+)
+def test_a_service_that_misses_a_target_with_room_for_it_lacks(view: JobView) -> None:
+    assert lacking([view], [known()]) == [Lack("a", False, pytest.approx(0.081), 0.05)]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,14 @@ import pytest
 
 from dlsched.control.decider import NamedPolicy
 from dlsched.control.guards import GuardOptions
+from dlsched.estimate.bottleneck import misses
+from dlsched.model.bottleneck import Bottleneck, Cause
+from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.adaptive.parameters import AdaptiveParameters
+from dlsched.policies.adaptive.policy import AdaptivePolicy
 from dlsched.policies.registry import load
 from dlsched.simulation.node.learning_curves import Curve
 from dlsched.simulation.node.loops import Loop
@@ -55,11 +61,15 @@ def training(name: str, *, every: int = 100, **more: object) -> SimulatedJob:
     return simulated_job(name, target, replace(load, **more))  # type: ignore[arg-type]
 
 
-def played(policy: str, jobs: Sequence[SimulatedJob], duration_s: float, cores: float) -> Run:
+def played(
+    policy: str | Told, jobs: Sequence[SimulatedJob], duration_s: float, cores: float
+) -> Run:
     run, ordered = Run(), tuple(sorted(jobs, key=lambda job: job.name))
     simulate(
         Trace(NodeFact(cores, 1 << 34), ordered, duration_s, cpu_burst=True),
-        NamedPolicy(policy, load(policy)),
+        NamedPolicy(policy, load(policy))
+        if isinstance(policy, str)
+        else NamedPolicy("told", policy),
         1,
         guards=GuardOptions(burst_ratio=0.5),
         inspect=run.watch,
@@ -137,3 +147,47 @@ def test_one_request_that_stays_open_makes_no_service_of_a_hog() -> None:
     jobs = [service("a", 0.3, 1.2, rate=20.0), stream]
     plain, own = both(jobs, 120.0, cores=2.0)
     assert mean_s(own, "a", 60.0) < 0.3 < mean_s(plain, "a", 60.0)
+
+
+class Told:
+    """The policy, where the cause is named once a service has missed its target for 10 s."""
+
+    def __init__(self, name: str, cause: Cause) -> None:
+        self.name, self.cause = name, cause
+        self.policy = AdaptivePolicy(AdaptiveParameters())
+        self.traits = self.policy.traits
+        self.missed_s = math.inf
+
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
+        return self.policy.decide(
+            replace(snapshot, jobs=tuple(self._told(job, snapshot.now_s) for job in snapshot.jobs)),
+            memory,
+        )
+
+    def _told(self, job: JobView, now_s: float) -> JobView:
+        if job.name != self.name:
+            return job
+        self.missed_s = min(self.missed_s, now_s) if misses(job) else math.inf
+        if now_s - self.missed_s < 10.0:
+            return job
+        return replace(job, bottleneck=Bottleneck(self.cause, "", "", self.missed_s))
+
+
+def test_no_training_is_held_for_a_service_that_waits_for_another_one() -> None:
+    front = ServiceLoad(0.05, noise=0.3, loop=Loop("poisson", 6.0), workers=16, calls="back")
+    back = ServiceLoad(0.12, noise=0.3, loop=Loop("called"), workers=1)
+    jobs = [
+        simulated_job("front", LatencyTarget(0.3), front),
+        simulated_job("back", None, back),
+        training("t1"),
+        training("t2"),
+    ]
+    as_if_cpu, named = (
+        played(Told("front", cause), jobs, 240.0, 2.0) for cause in (Cause.CPU, Cause.CALLEE)
+    )
+    before, after = (
+        run.loads["t1"].usage_core_s + run.loads["t2"].usage_core_s for run in (as_if_cpu, named)
+    )
+    assert after > 1.02 * before
+    for one in ("front", "back"):
+        assert mean_s(named, one, 60.0) < 1.01 * mean_s(as_if_cpu, one, 60.0)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from dlsched.model.actions import Remove
+from dlsched.model.actions import Remove, Resize
 from dlsched.model.facts import Observation
-from dlsched.model.spec import Stop
+from dlsched.model.spec import Limits, Stop
 from dlsched.runtime.docker import watch
 from dlsched.runtime.docker.instance import DockerOptions
 from dlsched.runtime.docker.listing import Events
 from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.runtime import DockerRuntime
 from dlsched.runtime.gpu import GpuSnapshot
-from dlsched.runtime.machine.calls import Kill
+from dlsched.runtime.machine.calls import DropArchive, Kill
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import texts
 from tests.runtime.docker.engine_contract import OBEYS, EngineContract, World
@@ -151,6 +151,9 @@ def test_a_dry_run_after_an_agent_changes_nothing(world: FakeWorld, tmp_path: Pa
     dry = DockerRuntime(options, world.clock, lambda _: None, inventory, engine, world.proc)
     limits = [world.quota_us(one) for one in (own, theirs)]
     assert limits[1] == 25_000
+    (archive := tmp_path / "archive").touch()
+    (allotment,) = (tmp_path / "state").rglob("allotment.json")
+    told = allotment.read_bytes()
     with closing(dry):
         for why in (None, "a test"):
             dry.hold(why)
@@ -163,6 +166,14 @@ def test_a_dry_run_after_an_agent_changes_nothing(world: FakeWorld, tmp_path: Pa
                 dry.advance(now_s)
             assert dry.held == "dry run"
         assert dry.release({}) == ()
+        resize = Resize("job", own, Limits(1.0), Limits(0.5), 1024, "late")
+        for action in (resize, Remove("job", own, Stop(), None, "gone")):
+            assert dry.apply(action, now_s).status == "withheld"
+        assert [one.detail for one in dry.apply_all([resize], now_s)] == ["dry run"]
+        dry.report_deliverable("job", True)
         dry._executor.do(Kill(theirs))
+        dry._executor.do(DropArchive(archive))
+    assert allotment.read_bytes() == told
+    assert archive.exists()
     assert [world.quota_us(one) for one in (own, theirs)] == limits
     assert world.state(theirs) == "running"

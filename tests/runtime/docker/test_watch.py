@@ -464,6 +464,7 @@ def test_on_version_1_a_reporting_services_waiting_is_measured(
     (folder / "tasks").write_text("7\n")
     (proc / "7").mkdir()
     (proc / str(FIXTURE_PID) / "root").mkdir()
+    (proc / str(FIXTURE_PID) / "mountinfo").symlink_to("/proc/self/mountinfo")
     metrics = proc / str(FIXTURE_PID) / "root" / "m.jsonl"
     metrics.touch()
     watch.fact(0.0, None)

@@ -20,7 +20,6 @@ from dlsched.runtime.progress.sidecar import (
     READ_LINES,
     Lines,
     SidecarReader,
-    same_process,
 )
 from tests.runtime.cgroup.test_read import open_descriptors
 
@@ -32,6 +31,7 @@ def out(tmp_path: Path) -> Path:
     """The sidecar directory of a container whose root is a plain directory."""
     directory = tmp_path / "proc" / str(PID) / "root" / "run" / "dlsched" / "out"
     directory.mkdir(parents=True)
+    (tmp_path / "proc" / str(PID) / "mountinfo").symlink_to("/proc/self/mountinfo")
     return directory
 
 
@@ -457,23 +457,6 @@ def test_a_pid_that_is_another_process_is_not_read(
     reading = open_reader(lambda: answers.pop(0)).read(0.0)
     assert (reading.reports, reading.problem) == ((), "the container's process is gone")
     assert descriptors() == before
-
-
-def test_a_process_is_the_same_by_its_start_time(tmp_path: Path) -> None:
-    facts = tmp_path / str(PID) / "stat"
-    facts.parent.mkdir()
-    fields = " ".join(str(number) for number in range(3, 53))
-    facts.write_text(f"{PID} (a) 9 (b)) {fields}")
-    check = same_process(PID, tmp_path)
-    assert check()
-    facts.write_text(f"{PID} (renamed) {fields}")
-    assert check(), "a process may change its name"
-    facts.write_text(f"{PID} (a) {fields.replace(' 22 ', ' 9922 ')}")
-    assert not check()
-    facts.unlink()
-    assert not check()
-    assert not same_process(PID, tmp_path)(), "a process that was never there is no other's"
-    assert same_process(os.getpid())()
 
 
 def test_a_file_that_rests_where_its_disk_is_lost_is_a_trouble_and_no_exception(

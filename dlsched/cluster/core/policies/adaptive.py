@@ -173,7 +173,7 @@ class AdaptivePolicy:
                 _alternative(
                     other,
                     other.lacks(least_s, self.parameters.bold)
-                    or f"would gain {other.gain_s:.0f} s, less than a move to {one.target}",
+                    or f"would {other.gains}, less than a move to {one.target}",
                 )
                 for other in by_job[one.job][1:]
             ]
@@ -195,7 +195,7 @@ class AdaptivePolicy:
             )
             if index + 1 < len(ranked):
                 other = ranked[index + 1]
-                found.why[one.job] += f"; next {other.job} to {other.target}: {other.gain_s:.0f} s"
+                found.why[one.job] += f"; next {other.job} to {other.target}: would {other.gains}"
         for name in full.keys() - by_job.keys():
             found.alternatives[name] = tuple(full[name])
         return found

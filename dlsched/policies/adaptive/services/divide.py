@@ -41,6 +41,7 @@ from dlsched.policies.adaptive.services.model import (
     ServiceMemory,
     Want,
     begun_trial,
+    calmed,
     distrust,
     learned,
     urged,
@@ -152,7 +153,7 @@ def _learned(
     """What is known of each job after this cycle's reports.
 
     Urgency grows only while the requests of all crowd the node: where all fit as they are, the
-    urgency of one only delays the others.
+    urgency of one only delays the others. One that CPU does not help has none.
     """
     before = {one.name: one for one in known}
     memory: dict[str, ServiceMemory] = {}
@@ -162,10 +163,13 @@ def _learned(
         memory[job.name] = learned(
             job, target, before.get(job.name), snapshot, rule, saturated=saturated
         )
+        if not job.cpu_helps:
+            memory[job.name] = calmed(memory[job.name])
     asked_cores = math.fsum([one.asked_cores for one in memory.values()])
     if asked_cores <= ROOM_RATIO * whole_cores:
         return memory
-    return {name: urged(one) for name, one in memory.items()}
+    helped = {job.name for job in jobs if job.cpu_helps}
+    return {name: urged(one) if name in helped else one for name, one in memory.items()}
 
 
 def _need(

@@ -451,6 +451,11 @@ def urged(one: ServiceMemory) -> ServiceMemory:
     return replace(one, urgency=urgency) if urgency > one.urgency else one
 
 
+def calmed(one: ServiceMemory) -> ServiceMemory:
+    """Without urgency."""
+    return replace(one, urgency=1.0) if one.urgency > 1.0 else one
+
+
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, sample: ServiceSample) -> float | None:
     before_s = known.unqueued_s
     if before_s is not None and known.model is not None and known.model.loads != model.loads:

@@ -39,7 +39,7 @@ def test_vector_b() -> None:
     assert first.moves[0] == Move("j0", "B")
     assert first.why["j0"] == (
         "A>B: gains 790 s; the job ends in 210 s instead of 400 s, the cluster's last one in 300 s "
-        "instead of 400 s; next j1 to B: 790 s"
+        "instead of 400 s; next j1 to B: would gain 790 s"
     )
     assert decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).moves == ()
 
@@ -60,7 +60,7 @@ def test_alternatives_say_which_rule_refused_each_node() -> None:
     kept, *full = found.alternatives["j0"]
     # Sums 1600 + 900 -> 900 + 1190 + 403.3; the end 400 -> 403.3.
     gain_s = pytest.approx(6.67 - 10, abs=0.01)
-    assert kept == Alternative("C", "would gain -3 s, a move needs more than 20 s", gain_s)
+    assert kept == Alternative("C", "would lose 3 s, a move has to gain more than 20 s", gain_s)
     assert full == [Alternative("D", floor), Alternative("E", floor)]
     # Of one that stays the best move is among them, and where none fits the nodes that lack room.
     stays = decide(snapshot(PAIR, equal_jobs("A", "A", "B", "B"))).alternatives["j0"]

@@ -8,6 +8,7 @@ import pytest
 
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import Clients, LatencyModel
+from dlsched.model.bottleneck import Bottleneck, Cause
 from dlsched.model.facts import LatencySketch, Usage
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget
@@ -525,3 +526,13 @@ def test_the_floor_of_a_blind_service_is_not_counted_on_for_one_that_is_new() ->
     jobs = [blind, replace(service("new"), started_at_s=999.0)]
     got = place(jobs, seen(jobs, now_s=1000.0), [], 2.0, SLO)
     assert got.uses == {"blind": 1.5, "new": pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize("cause", [None, *Cause])
+def test_urgency_is_for_what_cpu_may_mend(cause: Cause | None) -> None:
+    one = replace(known("a"), urgency=4.0)
+    named = None if cause is None else Bottleneck(cause, "", "", 0.0)
+    job = replace(service("a", cores=None), bottleneck=named)
+    found = place([job], seen([job]), [one], 2.0, SLO)
+    helps = cause in (None, Cause.CPU, Cause.THREADS, Cause.NOT_KNOWN)
+    assert found.memory[0].urgency == (4.0 if helps else 1.0)
