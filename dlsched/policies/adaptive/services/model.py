@@ -302,7 +302,7 @@ def learned(
         even_ratio = 1.0 / max(len(snapshot.running), 1)
         ease = replace(known.ease, recent=recent)
         enough = recent.requests >= FEW_REQUESTS or arrivals.span_s >= SETTLED_S
-        near = after.is_near_target and enough
+        near = after.is_near_target and enough and job.cpu_helps
         ease = eased(ease, now_s, used_ratio, even_ratio, after.latency_ratio, near=near)
         after = replace(after, ease=ease)
     return _with_wants(after, job, snapshot, rule)
