@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dlsched.estimate.tuning import (
@@ -121,8 +121,8 @@ class AdaptiveMemory:
     trainings: tuple[TrainingMemory, ...] = ()
     capacity_cores: float | None = None
     hold: Hold = NOT_HELD
-    heavy: tuple[str, ...] = ()
-    """Jobs without a target that use nearly all that they can have."""
+    heavy: Mapping[str, float] = field(default_factory=dict)
+    """Jobs without a target that use nearly all that they can have: until when they stay so."""
     light: tuple[str, ...] = ()
     """Those that use little."""
     greedy: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Divided:
     rest: Placed[None]
     even_cores: float
     """Equal share of the node for a job of weight 1."""
-    heavy: tuple[str, ...]
+    heavy: Mapping[str, float]
     light: tuple[str, ...]
     greedy: tuple[str, ...]
     """`AdaptiveMemory`'s after this cycle."""
@@ -263,8 +263,8 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
     heavy = untargeted.heavy(others, training, before.heavy, snapshot, free, even)
     light = untargeted.takes_little(others, before.light, even)
-    named = (heavy, light) if snapshot.node.weighs else ((), ())
-    rest = untargeted.place(others, theirs, *named, snapshot.resource)
+    named: tuple[Collection[str], ...] = (heavy, light) if snapshot.node.weighs else ((), ())
+    rest = untargeted.place(others, theirs, named[0], named[1], snapshot.resource)
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     greeds = greedy(snapshot, services.memory, before.greedy, even)
@@ -392,6 +392,10 @@ def _kept_cores(job: JobView) -> float:
 def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     """Weights of the jobs under contention, in cores: one equal share is `even_cores`.
 
+    Until a service comes near its target all jobs weigh as under plain Docker. From then on all
+    services have priority but those whose weight is taken back (`Ease`): without it the others
+    would be squeezed by the first, and each would cost an update of its own.
+
     A closed loop weighs by its use, at least an equal share, so that one that cannot meet its
     target does not starve beside trainings. A request of an open loop wants whole cores for a
     moment, however little its service uses on average: an open loop weighs `open_loops` equal
@@ -418,6 +422,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     }
     ahead |= others
     weights |= {name: each * own[name] * shares for name, shares in others.items()}
+    if not any(one.ease.pressed for one in services.memory):
+        weights = {name: each * own[name] for name in weights}
     for name in parts.greedy:
         weights[name] = min(weights[name], each * own[name])
     behind = [job for job in snapshot.running if job.name not in weights]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from dlsched.estimate.tuning import CLEARLY, LITTLE, MOSTLY
+from dlsched.estimate.tuning import CLEARLY, FINE, FULL_RATIO, LITTLE, MOSTLY
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.adaptive.placed import Placed
@@ -47,30 +47,37 @@ def place(
 def heavy(
     others: Sequence[JobView],
     trainings: Sequence[JobView],
-    before: Collection[str],
+    before: Mapping[str, float],
     snapshot: Snapshot,
     free_cores: float,
     even_cores: float,
-) -> tuple[str, ...]:
+) -> dict[str, float]:
     """Those of the jobs without a target (`others`) that use nearly all that they can have, and not
-    for requests.
+    for requests; and until when they stay so: for as long again as their mean use was measured.
 
     They can have equal shares, by weight, of what is left of `free_cores`: by jobs that serve
-    requests, and by those that use clearly less. All `trainings` want such a share, too. One that
-    was not heavy `before` can have an equal share of the node, `even_cores`, in any case.
+    requests, and by those that use less. All `trainings` want such a share, too. One that was not
+    heavy `before` can have an equal share of the node, `even_cores`, in any case.
     """
-    unread = [job.name for job in others if job.usage.window_cores is None]
+    unread = {job.name for job in others if job.usage.window_cores is None}
     hungry = [job for job in others if job.name not in unread and not _serves(job, snapshot)]
+    stay = {job.name for job in hungry if before.get(job.name, 0.0) > snapshot.now_s} | unread
     weight = math.fsum(job.spec.weight for job in trainings)
     among = {job.name for job in (*hungry, *trainings)}
+    all_cores = math.fsum(map(_used_cores, snapshot.running))
+    if all_cores >= FULL_RATIO * free_cores:
+        free_cores = all_cores  # the kernel cannot hand out the rest
     left_cores = free_cores - math.fsum(
         _used_cores(job) for job in snapshot.running if job.name not in among
     )
+    # Beside processes outside, what jobs can have is a guess.
+    foreign_cores = snapshot.node.foreign_cores or 0.0
+    room = CLEARLY if foreign_cores > LITTLE * snapshot.node.cores else 1.0 + FINE
 
     def is_sated(job: JobView, share_cores: float) -> bool:
         if job.name in before:
-            return CLEARLY * CLEARLY * _used_cores(job) < share_cores * job.spec.weight
-        return CLEARLY * _used_cores(job) < max(share_cores, even_cores) * job.spec.weight
+            return CLEARLY * room * _used_cores(job) < share_cores * job.spec.weight
+        return room * _used_cores(job) < max(share_cores, even_cores) * job.spec.weight
 
     while hungry:
         share_cores = left_cores / (weight + math.fsum(job.spec.weight for job in hungry))
@@ -79,8 +86,10 @@ def heavy(
             break
         left_cores -= math.fsum(map(_used_cores, sated))
         hungry = [job for job in hungry if job not in sated]
-    found = {job.name for job in hungry}.union(name for name in unread if name in before)
-    return tuple(job.name for job in others if job.name in found)
+    found = {name: until_s for name, until_s in before.items() if name in stay}
+    now_s, window_s = snapshot.now_s, snapshot.window_s
+    ages_s = {job.name: now_s - (job.started_at_s or 0.0) for job in hungry}
+    return found | {name: now_s + min(window_s, age_s) for name, age_s in ages_s.items()}
 
 
 def _serves(job: JobView, snapshot: Snapshot) -> bool:

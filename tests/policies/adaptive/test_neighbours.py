@@ -104,6 +104,10 @@ def mean_s(run: Run, name: str, from_s: float) -> float:
     [
         pytest.param(closed("a", 10.0, clients=4), id="several clients far from their target"),
         pytest.param(
+            closed("a", 1.0, 4, loop=Loop("closed", clients=4, think_s=0.05)),
+            id="several clients that pause",
+        ),
+        pytest.param(
             closed("a", 1.0, 1, work_core_s=1e9, threads=8.0, report_s=math.inf),
             id="one that reports nothing",
         ),

@@ -18,7 +18,7 @@ from dlsched.policies.registry import load
 from tests.policies.plant import job, snapshot
 
 SLO = AdaptiveParameters()
-LATENCY_S = 0.04
+LATENCY_S = 0.045
 
 
 def service(name: str, target_s: float = 0.05, *, used: float = 0.5) -> JobView:

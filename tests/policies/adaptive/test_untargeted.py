@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -51,24 +52,41 @@ def taking(
     return job(name, None, latencies_s, cores=None, used=used_cores, weight=weight, in_flight=0)
 
 
+NOW_S = 100.0
+
+
 def found(
     *others: JobView,
     beside: Sequence[JobView] = (),
     trainings: Sequence[JobView] = (),
     before: tuple[str, ...] = (),
+    until_s: float = 0.0,
 ) -> tuple[str, ...]:
-    """Those that are heavy on a node of two cores."""
+    """Those that are heavy on a node of two cores; those of `before` were to be until then."""
     every = (*others, *beside, *trainings)
     even_cores = 2.0 / sum(one.spec.weight for one in every)
-    return heavy(others, trainings, before, snapshot(*every, capacity=2.0), 2.0, even_cores)
+    seen = snapshot(*every, capacity=2.0, now_s=NOW_S)
+    was = dict.fromkeys(before, until_s)
+    return tuple(heavy(others, trainings, was, seen, 2.0, even_cores))
 
 
 def test_heavy_is_what_uses_nearly_all_that_it_can_have() -> None:
     assert found(taking("a", 0.3), taking("b", 1.6)) == ("b",)
     assert found(taking("a", 0.3), taking("b", 1.3)) == (), "much of the node is idle"
-    assert found(taking("a", 0.3), taking("b", 0.9), taking("c", 0.8)) == ("b", "c")
+    assert found(taking("a", 0.3), taking("b", 0.86), taking("c", 0.83)) == ("b", "c")
     few = [taking(f"s{index}", 0.1) for index in range(8)]
     assert found(*few, taking("b", 0.5)) == (), "more than an equal share, of a node that has room"
+
+
+def test_one_that_wants_less_than_its_share_is_not_heavy_beside_one_that_wants_more() -> None:
+    services = [taking(name, 0.35) for name in "rst"]
+    assert found(taking("a", 0.44), taking("b", 0.51), beside=services) == ("b",)
+
+
+@pytest.mark.parametrize(("foreign_cores", "is_heavy"), [(0.0, False), (1.0, True)])
+def test_beside_processes_outside_what_it_can_have_is_a_guess(foreign_cores, is_heavy) -> None:
+    seen = snapshot(one := taking("a", 0.9), capacity=2.0, foreign=foreign_cores)
+    assert ("a" in heavy([one], [], {}, seen, 1.0, 0.5)) is is_heavy
 
 
 def test_several_are_heavy_that_have_an_equal_share_each() -> None:
@@ -89,16 +107,17 @@ def test_one_that_uses_clearly_less_than_an_equal_share_does_not_become_heavy() 
     assert found(taking("a", 0.2), beside=services, before=("a",)) == ("a",), "squeezed by them"
 
 
-def test_one_stays_heavy_until_it_uses_clearly_less_than_it_can_have() -> None:
+def test_one_stays_heavy_until_it_uses_clearly_less_than_it_can_have_for_a_window() -> None:
     beside = [taking("s", 0.4)]
-    assert found(taking("b", 1.2), beside=beside) == ()
-    assert found(taking("b", 1.2), beside=beside, before=("b",)) == ("b",)
-    assert found(taking("b", 0.9), beside=beside, before=("b",)) == ()
+    assert found(taking("b", 1.3), beside=beside) == ()
+    assert found(taking("b", 1.3), beside=beside, before=("b",)) == ("b",)
+    assert found(taking("b", 0.9), beside=beside, before=("b",), until_s=NOW_S + 1.0) == ("b",)
+    assert found(taking("b", 0.9), beside=beside, before=("b",), until_s=NOW_S) == ()
 
 
 def test_one_that_serves_requests_is_never_heavy() -> None:
     serving = taking("b", 1.6, latencies_s=[1.0] * 30)
-    assert found(taking("a", 0.3), serving, before=("b",)) == ()
+    assert found(taking("a", 0.3), serving, before=("b",), until_s=math.inf) == ()
     waiting = replace(serving, progress=Progress(in_flight=1, oldest_s=29.0))
     assert found(taking("a", 0.3), waiting, before=("b",)) == ()
 

@@ -180,17 +180,15 @@ class ServiceMemory:
         if self.model is None:
             return 0.0
         mean_s = self.target_s / self.model.factor(self.quantile)
-        return self.model.work_core_s * self.arrivals.rate_per_s(mean_s)
+        work_core_s = self.model.work_core_s
+        if self.ease.steps:  # they are in each other's way
+            work_core_s = min(work_core_s, self.ease.least_core_s or math.inf)
+        return work_core_s * self.arrivals.rate_per_s(mean_s)
 
     @property
     def is_near_target(self) -> bool:
         """Whether its recent latency is close to, or above, a target that can be met."""
         return not self.hopeless and CLEARLY * self._lately_s > self.target_s
-
-    @property
-    def is_late(self) -> bool:
-        """Whether its recent latency is above its target."""
-        return self._lately_s > self.target_s
 
     @property
     def latency_ratio(self) -> float:
@@ -303,7 +301,9 @@ def learned(
         used_ratio = (job.usage.cpu_cores or 0.0) / snapshot.node.capacity_cores
         even_ratio = 1.0 / max(len(snapshot.running), 1)
         ease = replace(known.ease, recent=recent)
-        ease = eased(ease, now_s, used_ratio, even_ratio, late=after.is_late)
+        enough = recent.requests >= FEW_REQUESTS or arrivals.span_s >= SETTLED_S
+        near = after.is_near_target and enough and job.cpu_helps
+        ease = eased(ease, now_s, used_ratio, even_ratio, after.latency_ratio, near=near)
         after = replace(after, ease=ease)
     return _with_wants(after, job, snapshot, rule)
 
@@ -441,7 +441,9 @@ def urged(one: ServiceMemory) -> ServiceMemory:
     latency is measured now and then, and each change of urgency would change limits.
     """
     model = one.model
-    if model is None or one.ease.steps or not (one.urgency > 1.0 or one.is_near_target):
+    if model is None or one.ease.steps or one.ease.is_dearer:
+        return one
+    if not (one.urgency > 1.0 or one.is_near_target):
         return one
     alone_s = model.work_core_s if one.unqueued_s is None else one.unqueued_s
     slack = one.target_s / model.factor(one.quantile) / alone_s
