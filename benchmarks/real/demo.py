@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ START_WITHIN_S = 60.0
 CLIENT_S = 900.0
 """Longest life of a client, should nobody end it."""
 
+REQUEST_S = 0.015
+"""A request takes so long on idle cores, with fewer images on a slower host: else the services need
+more than plain Docker's share, and it answers too late to be compared."""
+CALIBRATE_S = 3.0
+
 FASTER_RATIO = 0.5
 """Figure: p95 of each service, of what it was under plain Docker."""
 LEFT_RATIO = 0.85
@@ -71,7 +76,7 @@ class Service:
     name: str
     model: str
     images: int
-    """Of a request: about 15 ms of CPU."""
+    """Of a request: at most, see `REQUEST_S`."""
     rate_per_s: float
 
 
@@ -249,6 +254,14 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def _fitted(service: Service, address: str) -> Service:
+    """The same with as many images as a request of `REQUEST_S` has on this host, idle."""
+    words = asking(f"http://{address}", service.rate_per_s, service.images, 0, CALIBRATE_S)
+    done = subprocess.run(words, cwd=CLIENT, capture_output=True, text=True, check=True)
+    mean_s = json.loads(done.stdout.splitlines()[-1])["mean_s"]
+    return replace(service, images=max(1, round(service.images * min(1.0, REQUEST_S / mean_s))))
+
+
 class Scene:
     """Four containers and two clients, which run from the beginning to the end."""
 
@@ -278,16 +291,17 @@ class Scene:
             host, _, port = address.partition(":")
             listen = ("--model", service.model, "--host", host, "--port", port)
             self._run(service.name, "host", ("python", "serve.py", *listen))
-        for name in NEIGHBOURS:
-            self._run(name, "none", SPIN)
         self._one.weigh()
-        for container in self._containers.values():
-            container.reload()
         for service, address in addresses.items():
             self.watch(START_WITHIN_S, f"{service.name} starts", lambda at=address: takes(at))
             if not takes(address):
                 raise RuntimeError(f"{service.name} does not listen after {START_WITHIN_S:g} s")
-        for index, (service, address) in enumerate(addresses.items()):
+        fitted = {_fitted(service, address): address for service, address in addresses.items()}
+        for name in NEIGHBOURS:
+            self._run(name, "none", SPIN)
+        for container in self._containers.values():
+            container.reload()
+        for index, (service, address) in enumerate(fitted.items()):
             clients.enter_context(self._client(service, address, 1000 * self._seed + index))
 
     def _run(self, name: str, network: str, command: Sequence[str]) -> None:
