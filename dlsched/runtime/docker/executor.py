@@ -50,7 +50,6 @@ class Executor:
     ) -> None:
         """`want` is called, from a thread, with a container to inspect again."""
         self._calls = calls
-        self._reads_only = calls.instance.options.read_only
         self._returns = threading.Semaphore(CONCURRENT_FORKS)
         """Giving back does not wait for slow starts."""
         self._want = want
@@ -66,7 +65,7 @@ class Executor:
         """Begin a call, or do what else is asked for; waits for nothing. In a dry run nothing is
         called but what only reads."""
         match one:
-            case Call() | DropArchive() if self._reads_only and not isinstance(one, Examine):
+            case Call() | DropArchive() if self._withholds(one):
                 _log.error("a dry run makes no call %s", type(one).__name__)
             case SetLimits() | SetMemory() | GiveBack():  # see `update`
                 self._updates.append(one)
@@ -82,6 +81,9 @@ class Executor:
                     remove_archive(one.archive)
             case Say():
                 _log.log(logging.WARNING if one.warns else logging.INFO, "%s", one.text)
+
+    def _withholds(self, one: Call | DropArchive) -> bool:
+        return self._calls.instance.options.read_only and not isinstance(one, Examine)
 
     def update(self) -> None:
         """Begin the updates that were asked for since, some at a time."""

@@ -50,6 +50,8 @@ def move_of(spec: JobSpec = SPEC) -> Move:
 class Acts:
     """Does nothing but write down, and fails as the test wants."""
 
+    instance = SimpleNamespace(options=SimpleNamespace(read_only=False))
+
     def __init__(self) -> None:
         self.done: list[str] = []
         self.raises: dict[str, Exception] = {}
