@@ -312,7 +312,7 @@ def test_an_unforeseen_fault_is_shown_and_ends_nothing(monkeypatch: pytest.Monke
 
     def fault() -> None:
         calls.append(1)
-        scene.tap._closed = len(calls) > 1
+        scene.tap.ended = len(calls) > 1
         raise ValueError("nobody thought of this")
 
     monkeypatch.setattr(scene.pump, "_once", fault)
