@@ -56,6 +56,10 @@ class Untrusted(Exception):
     """The file, or a component of its path, is not safe to open."""
 
 
+class Missing(Untrusted):
+    """The path leads nowhere yet."""
+
+
 class ReadBudget:
     """How much one read may still take, and the lines that it refused."""
 
@@ -123,6 +127,9 @@ class SidecarReader:
         self._expect = expect
         self._from_end = from_end
         self._history = history
+        self._root: int | None = None
+        """The container's root, known to answer, until the file's directory is there. While it is
+        held no other mount has its number: so it is not looked up again in each cycle."""
         self._directory: int | None = None
         self._file: _Followed | None = None
         self._older: _Followed | None = None
@@ -140,6 +147,8 @@ class SidecarReader:
             self._read(batch)
         except Untrusted as refusal:
             self._problem = str(refusal)
+            if not isinstance(refusal, Missing):
+                self._trust(None)
         except OSError as error:
             self._problem = f"{self._path}: {error.strerror}"
         return SourceReading(tuple(batch.reports), batch.bad_lines, self._problem, batch.refused)
@@ -151,6 +160,7 @@ class SidecarReader:
                 followed.close()
         if self._directory is not None:
             os.close(self._directory)
+        self._trust(None)
         self._directory = self._file = self._older = None
 
     def _is_quiet(self, now_s: float) -> bool:
@@ -167,6 +177,7 @@ class SidecarReader:
     def _read(self, batch: _ReadBatch) -> None:
         if self._directory is None:
             self._directory = self._open_directory()
+            self._trust(None)
         if self._older is not None:
             # A writer that had opened the file before its rename may have written after it.
             older, self._older = self._older, None
@@ -225,7 +236,9 @@ class SidecarReader:
         root = self._proc / str(self._pid) / "root"
         descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._check_answers(descriptor, PurePosixPath("/"))
+            if self._root is None or mount_of(descriptor) != mount_of(self._root):
+                self._check_answers(descriptor, PurePosixPath("/"))
+                self._trust(os.dup(descriptor))
             for depth, part in enumerate(parts[1:-1], start=2):
                 inner = self._hold_directory(part, descriptor, PurePosixPath(*parts[:depth]))
                 os.close(descriptor)
@@ -239,7 +252,7 @@ class SidecarReader:
     def _hold_directory(self, name: str, directory: int, shown: PurePosixPath) -> int:
         held = self._hold(name, directory, shown)
         if held is None:
-            raise Untrusted(f"the container has no directory {shown}")
+            raise Missing(f"the container has no directory {shown}")
         if not stat.S_ISDIR(mode := os.fstat(held).st_mode):
             os.close(held)
             raise Untrusted(f"{shown} is {_kind(mode)}, not a directory: not followed")
@@ -263,6 +276,12 @@ class SidecarReader:
     def _check_answers(self, descriptor: int, shown: PurePosixPath) -> None:
         if may_hang(descriptor, self._pid, self._proc):
             raise Untrusted(f"{shown} is on a file system that may never answer: not read")
+
+    def _trust(self, root: int | None) -> None:
+        """Hold that root from now on, and no other."""
+        if self._root is not None:
+            os.close(self._root)
+        self._root = root
 
     def _check_expected(self) -> None:
         if not self._expect():

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.report.writer import FILE_BYTES, OutFile
+from dlsched.runtime.progress import sidecar
 from dlsched.runtime.progress.sidecar import (
     NAME_CHECK_S,
     READ_BYTES,
@@ -322,6 +323,31 @@ def test_a_missing_directory_is_reported_and_looked_for_again(
     out.with_name("later").rename(out)
     append(out / "metrics.jsonl", '{"step": 1}')
     assert steps(reader) == [1]
+
+
+def test_where_the_root_is_mounted_is_looked_up_once(
+    open_reader: Open, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out.rmdir()
+    asked: list[int] = []
+
+    def may_hang(descriptor: int, _pid: int, _proc: Path) -> bool:
+        asked.append(descriptor)
+        return False
+
+    monkeypatch.setattr(sidecar, "may_hang", may_hang)
+    reader, before = open_reader(), descriptors()
+    for now_s in range(9):
+        assert (
+            reader.read(float(now_s)).problem == "the container has no directory /run/dlsched/out"
+        )
+    assert len(asked) == 1
+    monkeypatch.setattr(sidecar, "mount_of", lambda descriptor: descriptor)  # each is another's
+    reader.read(9.0)
+    assert len(asked) > 1
+    assert descriptors() == before + 1
+    reader.close()
+    assert descriptors() == before
 
 
 def test_a_truncated_file_is_begun_again(reader: SidecarReader, metrics: Path) -> None:
