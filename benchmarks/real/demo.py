@@ -256,11 +256,12 @@ def say(line: str) -> None:
 
 def _fitted(service: Service, address: str) -> Service:
     """The same with as many images as a request of `REQUEST_S` has on this host, idle."""
-    mean_s = REQUEST_S
-    for _ in range(2):  # the first answers of all are slow
-        words = asking(f"http://{address}", CALIBRATE_PER_S, service.images, 0, CALIBRATE_S)
-        done = subprocess.run(words, cwd=CLIENT, capture_output=True, text=True, check=True)
-        mean_s = json.loads(done.stdout.splitlines()[-1])["mean_s"]
+    words = asking(f"http://{address}", CALIBRATE_PER_S, service.images, 0, CALIBRATE_S)
+    _, done = [  # the first answers of all are slow
+        subprocess.run(words, cwd=CLIENT, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    mean_s = json.loads(done.stdout.splitlines()[-1])["mean_s"]
     return replace(service, images=max(1, round(service.images * min(1.0, REQUEST_S / mean_s))))
 
 

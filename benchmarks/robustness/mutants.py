@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -103,14 +103,15 @@ def functions(tree: ast.Module) -> Iterator[tuple[Function, ast.AST]]:
                 yield (prefix + node.name, ast.dump(node)), node
 
 
-def functions_in(folder: Path) -> dict[Function, str]:
-    """The functions of the folders, and the file of each; those that stand twice are left out."""
-    found: dict[Function, list[str]] = {}
+def functions_in(folder: Path) -> dict[Function, tuple[str, ast.AST]]:
+    """The functions of the folders, the file of each and its code; those that stand twice are left
+    out."""
+    found: dict[Function, list[tuple[str, ast.AST]]] = {}
     for name in FOLDERS:
         for path in sorted((folder / "dlsched" / name).rglob("*.py")):
-            for function, _ in functions(ast.parse(path.read_text(encoding="utf-8"))):
-                found.setdefault(function, []).append(str(path.relative_to(folder)))
-    return {function: files[0] for function, files in found.items() if len(files) == 1}
+            for function, node in functions(ast.parse(path.read_text(encoding="utf-8"))):
+                found.setdefault(function, []).append((str(path.relative_to(folder)), node))
+    return {function: there[0] for function, there in found.items() if len(there) == 1}
 
 
 def mutated(text: str, mutant: Mutant) -> tuple[int, str, str]:
@@ -122,13 +123,13 @@ def mutated(text: str, mutant: Mutant) -> tuple[int, str, str]:
     return line, fault, ast.unparse(ast.fix_missing_locations(tree))
 
 
-def drawn(folder: Path, among: Iterable[Function], count: int, seed: int) -> list[Mutant]:
+def drawn(nodes: Mapping[Function, ast.AST], count: int, seed: int) -> list[Mutant]:
     """So many faults of these functions."""
-    every: list[Mutant] = []
-    files = functions_in(folder)
-    for function in sorted(among):
-        tree = ast.parse((folder / files[function]).read_text(encoding="utf-8"))
-        every += [(function, one) for one, _ in enumerate(faults(dict(functions(tree))[function]))]
+    every = [
+        (function, number)
+        for function in sorted(nodes)
+        for number, _ in enumerate(faults(nodes[function]))
+    ]
     return Random(seed).sample(every, min(count, len(every)))
 
 
@@ -199,7 +200,7 @@ def run(commit: str, mutants: Sequence[Mutant], processes: int) -> list[Tried]:
     def one(mutant: Mutant) -> Tried:
         folder = free.get()
         try:
-            found = try_out(folder, files[mutant[0]], mutant)
+            found = try_out(folder, files[mutant[0]][0], mutant)
         finally:
             free.put(folder)
         if found.survived:
@@ -226,8 +227,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     before = chosen.before or "HEAD"
     with checked_out(before) as earlier_folder, checked_out("HEAD") as folder:
-        both = functions_in(folder).keys() & functions_in(earlier_folder).keys()
-        mutants = drawn(folder, both, chosen.count, SEED)
+        there = functions_in(earlier_folder)
+        both = {one: node for one, (_, node) in functions_in(folder).items() if one in there}
+        mutants = drawn(both, chosen.count, SEED)
     print(f"{len(both)} functions are equal in {before} and HEAD", flush=True)
     processes = len(os.sched_getaffinity(0))
     now = run("HEAD", mutants, processes)
