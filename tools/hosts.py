@@ -20,6 +20,7 @@ from requests.exceptions import RequestException
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.status_file import read_status
 from dlsched.model.errors import DaemonUnavailable
+from tools.engine_remains import cgroup_mounts, processes_in
 from tools.engines import EngineNode, EngineNodes
 from tools.private_engine import uninterrupted
 from tools.waiting import wait_for
@@ -123,14 +124,18 @@ class Host:
             process.wait(60)
 
     def power_off(self) -> list[str]:
-        """SIGKILL to its daemon, its engine and all containers of jobs; returns their ids."""
-        killed = self.engine.containers.list(filters={"label": self.label})
+        """SIGKILL to its daemon, its engine and all containers, also those that are just being
+        started; returns the ids of the jobs' ones."""
         self.kill("run")
+        killed = [str(one["Id"]) for one in self.containers() if one["State"] != "exited"]
         self.node.engine.kill()
-        for one in killed:
-            with suppress(ProcessLookupError):
-                os.kill(one.attrs["State"]["Pid"], signal.SIGKILL)
-        return [str(one.id) for one in killed]
+        name = self.node.engine.cgroup_parent.lstrip("/")
+        for mount in cgroup_mounts():
+            for folder, _, _ in os.walk(mount / name):
+                for pid in processes_in(Path(folder)):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        return killed
 
     def power_on(self) -> None:
         """Start its engine and its daemon again."""
