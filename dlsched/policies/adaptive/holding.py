@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.sketch import against_target_s
-from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, LITTLE, MARGIN, ROOM_RATIO
+from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, LITTLE, MARGIN, MOSTLY, ROOM_RATIO
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
@@ -20,6 +20,8 @@ from dlsched.policies.adaptive.services.model import ServiceMemory
 
 _STEP_RATIO = 0.5
 """Each further step leaves trainings this fraction of their cores."""
+_QUEUE = 2.0
+"""Requests in flight, from which each waits for those before it, too."""
 _LONGER = 2.0
 """A hold that is needed again soon lasts so many times longer than the last one."""
 
@@ -101,7 +103,8 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
             continue  # more CPU makes it slower, or changes nothing
         latency_s, target_s = _latency(job)
         if one.doubt is None and latency_s is not None and job.actual.cpu_cores is None:
-            waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(latency_s) * latency_s)
+            in_flight = one.arrivals.rate_per_s(latency_s) * latency_s
+            waits = _waits(job.usage.cpu_wait_ratio, in_flight, 1.0 - target_s / latency_s)
             found.append(Lack(job.name, job.adopted, latency_s, target_s, waits))
     missed = [one for one in found if one.ratio > MARGIN]
     return sorted(missed, key=lambda one: (-one.ratio, one.name))
@@ -115,9 +118,14 @@ def _latency(job: JobView) -> tuple[float | None, float]:
     return None if few else against_target_s(window, target), target.seconds
 
 
-def _waits(wait_ratio: float | None, in_flight: float) -> bool:
-    """Whether waiting for CPU is a noticeable part of latency with so many requests in flight."""
-    return wait_ratio is None or wait_ratio > LITTLE * min(in_flight, 1.0)
+def _waits(wait_ratio: float | None, in_flight: float, excess_ratio: float) -> bool:
+    """Whether waiting for CPU is a noticeable part of latency with so many requests in flight, and
+    most of what is above the target, `excess_ratio` of that latency, unless they are a queue. Else
+    it is late for something else, or says so falsely."""
+    if wait_ratio is None:
+        return True
+    excess = 0.0 if in_flight > _QUEUE else MOSTLY * excess_ratio * in_flight
+    return wait_ratio > max(LITTLE * min(in_flight, 1.0), excess)
 
 
 def helps(hold: Hold, serving: Sequence[JobView]) -> bool:

@@ -83,13 +83,15 @@ def test_a_service_that_misses_a_target_with_room_for_it_lacks(view: JobView) ->
 
 @pytest.mark.parametrize(
     ("wait_ratio", "requests_a_s", "waits"),
-    # Two requests a second of 81 ms: .16 are under way in the mean.
+    # Two requests a second of 81 ms: .16 are under way in the mean, .06 for more than the target.
     [
         (None, 2.0, True),
         (0.0, 2.0, False),
-        (0.007, 2.0, False),
-        (0.009, 2.0, True),
+        (0.03, 2.0, False),
+        (0.032, 2.0, True),
+        # A queue.
         (0.04, 40.0, False),
+        (0.06, 40.0, True),
     ],
 )
 def test_a_service_waits_for_cpu_if_that_is_felt_in_its_latency(
