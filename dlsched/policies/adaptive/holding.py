@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.sketch import against_target_s
-from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, LITTLE, MARGIN, ROOM_RATIO
+from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, LITTLE, MARGIN, MOSTLY, ROOM_RATIO
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
@@ -20,6 +20,10 @@ from dlsched.policies.adaptive.services.model import ServiceMemory
 
 _STEP_RATIO = 0.5
 """Each further step leaves trainings this fraction of their cores."""
+_QUEUE = 2.0
+"""Requests in flight, from which each waits for those before it, too."""
+_LONGER = 2.0
+"""A hold that is needed again soon lasts so many times longer than the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,10 @@ class Hold:
     """Cores that services left to all trainings together when the hold began."""
     again_s: float = 0.0
     """No new hold before this time, since the last one did not help."""
+    lasts_s: float = 0.0
+    """How long after its last step a step is taken back."""
+    ended_s: float | None = None
+    """When the last hold ended; None: there was none."""
     unexplained_s: float | None = None
     """Since when services miss targets without waiting for CPU."""
     busiest_cores: float = 0.0
@@ -95,7 +103,8 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
             continue  # more CPU makes it slower, or changes nothing
         latency_s, target_s = _latency(job)
         if one.doubt is None and latency_s is not None and job.actual.cpu_cores is None:
-            waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(latency_s) * latency_s)
+            in_flight = one.arrivals.rate_per_s(latency_s) * latency_s
+            waits = _waits(job.usage.cpu_wait_ratio, in_flight, 1.0 - target_s / latency_s)
             found.append(Lack(job.name, job.adopted, latency_s, target_s, waits))
     missed = [one for one in found if one.ratio > MARGIN]
     return sorted(missed, key=lambda one: (-one.ratio, one.name))
@@ -109,9 +118,14 @@ def _latency(job: JobView) -> tuple[float | None, float]:
     return None if few else against_target_s(window, target), target.seconds
 
 
-def _waits(wait_ratio: float | None, in_flight: float) -> bool:
-    """Whether waiting for CPU is a noticeable part of latency with so many requests in flight."""
-    return wait_ratio is None or wait_ratio > LITTLE * min(in_flight, 1.0)
+def _waits(wait_ratio: float | None, in_flight: float, excess_ratio: float) -> bool:
+    """Whether waiting for CPU is a noticeable part of latency with so many requests in flight, and
+    most of what is above the target, `excess_ratio` of that latency, unless they are a queue. Else
+    it is late for something else, or says so falsely."""
+    if wait_ratio is None:
+        return True
+    excess = 0.0 if in_flight > _QUEUE else MOSTLY * excess_ratio * in_flight
+    return wait_ratio > max(LITTLE * min(in_flight, 1.0), excess)
 
 
 def helps(hold: Hold, serving: Sequence[JobView]) -> bool:
@@ -153,23 +167,27 @@ def stepped(
             since_s = hold.unexplained_s
             if since_s is None or now_s - since_s < AGAIN_S:
                 return replace(hold, unexplained_s=now_s if since_s is None else since_s)
-        begins = now_s >= hold.again_s
-        return replace(further, left_cores=left_cores, unexplained_s=None) if begins else hold
+        if now_s < hold.again_s:
+            return hold
+        # Most misses pass. One that comes back shows that trainings are their cause.
+        back = hold.ended_s is not None and now_s - hold.ended_s < AGAIN_S
+        lasts_s = min(_LONGER * hold.lasts_s, AGAIN_S) if back else window_s
+        return replace(further, left_cores=left_cores, unexplained_s=None, lasts_s=lasts_s)
     held_s = now_s - hold.since_s
     if not training:
-        return let_go(hold)
+        return let_go(hold, now_s)
     if held_s < window_s:
         return hold
     if not lacks:
         if not helped:
-            return let_go(hold, now_s)
-        if held_s < AGAIN_S:
+            return let_go(hold, now_s, in_vain=True)
+        if held_s < hold.lasts_s:
             return hold
         if hold.steps == 1:
-            return let_go(hold)
+            return let_go(hold, now_s)
         return replace(hold, steps=hold.steps - 1, since_s=now_s, ratio=0.0)
     if hold.ratio and MARGIN * ratio > hold.ratio:
-        return let_go(hold, now_s)
+        return let_go(hold, now_s, in_vain=True)
     # Below the idle class there is no further step.
     return hold if all(_goes_behind(hold, job) for job in training) else further
 
@@ -179,10 +197,15 @@ def _goes_behind(hold: Hold, job: JobView) -> bool:
     return job.may_idle and all(one.adopted is job.adopted for one in hold.lacks)
 
 
-def let_go(hold: Hold, now_s: float | None = None) -> Hold:
-    """No hold. With `now_s` the hold did not help, and none begins again for `AGAIN_S`."""
-    again_s = 0.0 if now_s is None else now_s + AGAIN_S
-    return Hold(again_s=again_s, busiest_cores=hold.busiest_cores, busiest_s=hold.busiest_s)
+def let_go(hold: Hold, now_s: float, *, in_vain: bool = False) -> Hold:
+    """No hold. One that was `in_vain` does not begin again for `AGAIN_S`."""
+    return Hold(
+        again_s=now_s + AGAIN_S if in_vain else 0.0,
+        lasts_s=hold.lasts_s,
+        ended_s=now_s,
+        busiest_cores=hold.busiest_cores,
+        busiest_s=hold.busiest_s,
+    )
 
 
 def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, float]) -> Held:

@@ -324,7 +324,7 @@ def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, 
         helped=explained or helps(before, serving),
     )  # fmt: skip
     if hold.steps and _starve(trainings, parts.even_cores):
-        hold = let_go(hold, snapshot.now_s)
+        hold = let_go(hold, snapshot.now_s, in_vain=True)
     least = {
         job.name: max(job.spec.bounds.floor_cores, _KEPT_RATIO * parts.even_cores * job.spec.weight)
         for job in trainings

@@ -83,13 +83,15 @@ def test_a_service_that_misses_a_target_with_room_for_it_lacks(view: JobView) ->
 
 @pytest.mark.parametrize(
     ("wait_ratio", "requests_a_s", "waits"),
-    # Two requests a second of 81 ms: .16 are under way in the mean.
+    # Two requests a second of 81 ms: .16 are under way in the mean, .06 for more than the target.
     [
         (None, 2.0, True),
         (0.0, 2.0, False),
-        (0.007, 2.0, False),
-        (0.009, 2.0, True),
+        (0.03, 2.0, False),
+        (0.032, 2.0, True),
+        # A queue.
         (0.04, 40.0, False),
+        (0.06, 40.0, True),
     ],
 )
 def test_a_service_waits_for_cpu_if_that_is_felt_in_its_latency(
@@ -128,11 +130,24 @@ def test_what_helps_stays_and_is_given_back_after_a_while() -> None:
     hold = after(NOT_HELD, [LACK], 0.0)
     assert (hold.steps, hold.lacks) == (1, (LACK,))
     assert after(hold, [LACK], 29.0) is hold
-    assert after(hold, [], 119.0) is hold
-    calm = after(hold, [], 120.0)
-    assert calm == NOT_HELD
+    assert after(hold, [], 29.0) is hold
+    calm = after(hold, [], 30.0)
+    assert (calm.steps, calm.again_s) == (0, 0.0)
     other = replace(LACK, name="b", adopted=True)
-    assert after(calm, [other], 121.0).lacks == (other,)
+    assert after(calm, [other], 31.0).lacks == (other,)
+
+
+def test_a_hold_that_is_needed_again_soon_lasts_longer() -> None:
+    """Up to two minutes. After as long without a need it is short again."""
+    hold, now_s = NOT_HELD, 0.0
+    for lasts_s in (30.0, 60.0, 120.0, 120.0):
+        hold = after(hold, [LACK], now_s)
+        assert after(hold, [], now_s + lasts_s - 1.0).steps == 1
+        now_s += lasts_s
+        hold = after(hold, [], now_s)
+        assert hold.steps == 0
+    hold = after(hold, [LACK], now_s + 120.0)
+    assert after(hold, [], now_s + 150.0).steps == 0
 
 
 def test_what_helps_too_little_goes_a_step_further() -> None:
@@ -141,9 +156,9 @@ def test_what_helps_too_little_goes_a_step_further() -> None:
     hold = after(hold, [better], 30.0)
     assert (hold.steps, hold.ratio) == (2, pytest.approx(1.2))
     # It goes back by one, and the service that lacks again is no proof against it.
-    hold = after(hold, [], 150.0)
+    hold = after(hold, [], 60.0)
     assert hold.steps == 1
-    assert after(hold, [LACK], 180.0).steps == 2
+    assert after(hold, [LACK], 90.0).steps == 2
 
 
 def test_in_the_idle_class_there_is_no_further_step() -> None:
