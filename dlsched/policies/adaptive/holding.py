@@ -102,12 +102,13 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
         if one.ease.steps or not job.cpu_helps:
             continue  # more CPU makes it slower, or changes nothing
         latency_s, target_s = _latency(job)
-        if one.doubt is None and latency_s is not None and job.actual.cpu_cores is None:
+        if one.doubt is not None or latency_s is None or job.actual.cpu_cores is not None:
+            continue
+        if latency_s / target_s > MARGIN:
             in_flight = one.arrivals.rate_per_s(latency_s) * latency_s
             waits = _waits(job.usage.cpu_wait_ratio, in_flight, 1.0 - target_s / latency_s)
             found.append(Lack(job.name, job.adopted, latency_s, target_s, waits))
-    missed = [one for one in found if one.ratio > MARGIN]
-    return sorted(missed, key=lambda one: (-one.ratio, one.name))
+    return sorted(found, key=lambda one: (-one.ratio, one.name))
 
 
 def _latency(job: JobView) -> tuple[float | None, float]:

@@ -63,6 +63,7 @@ def training(name: str = "t", *, idle: bool = True, floor: float = 0.01, **more:
     ("view", "one"),
     [
         (service(latency_s=0.054), known()),  # noise
+        (service(latency_s=0.0), known()),  # it says that its answers take no time
         (service(count=19), known()),
         (service(), known(hopeless=True)),
         (service(), known(kept=False)),  # there is no room for it
