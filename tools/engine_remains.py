@@ -15,7 +15,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +83,12 @@ def cgroup_mounts() -> list[Path]:
 
 def groups_of(slot: Slot) -> tuple[Path, ...]:
     """Control groups of the slot's engine, inner ones before the ones that hold them."""
-    names = slot.container_ids() | {slot.cgroup_parent, slot.cgroup_parent + DAEMONS_SUFFIX}
+    parents = {slot.cgroup_parent, slot.cgroup_parent + DAEMONS_SUFFIX}
+    return groups_named(slot.container_ids() | parents)
+
+
+def groups_named(names: Collection[str]) -> tuple[Path, ...]:
+    """Control groups of these names and all within them, inner ones first."""
     found: set[Path] = set()
     for mount in cgroup_mounts():
         for folder, _, _ in os.walk(mount):
@@ -157,6 +162,13 @@ def in_group(pid: int, group: Path) -> bool:
     return pid in processes_in(group)
 
 
+def end_group(group: Path) -> None:
+    """Kill the processes of one control group, without inner groups."""
+    thaw(group)
+    for pid in processes_in(group):
+        end_process(pid, signal.SIGKILL, partial(in_group, group=group))
+
+
 def remove_bridges(slot: Slot) -> None:
     """Remove bridge interfaces of networks in this engine's own network database."""
     database = slot.data_root / "network" / "files" / "local-kv.db"
@@ -180,9 +192,7 @@ def clear(slot: Slot, run_folder: Path) -> Remains:
         for pid in daemons_of(run_folder):
             end_process(pid, signal.SIGKILL, partial(is_daemon_of, run_folder=run_folder))
         for group in groups_of(slot):
-            thaw(group)
-            for pid in processes_in(group):
-                end_process(pid, signal.SIGKILL, partial(in_group, group=group))
+            end_group(group)
             with suppress(OSError):
                 group.rmdir()
         left = Remains(daemons_of(run_folder), groups_of(slot))

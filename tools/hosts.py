@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ from requests.exceptions import RequestException
 from dlsched.api.cluster_schema import ClusterStatus
 from dlsched.cluster.status_file import read_status
 from dlsched.model.errors import DaemonUnavailable
-from tools.engine_remains import cgroup_mounts, processes_in
+from tools.engine_remains import end_group, groups_named
 from tools.engines import EngineNode, EngineNodes
 from tools.private_engine import uninterrupted
 from tools.waiting import wait_for
@@ -129,12 +128,8 @@ class Host:
         self.kill("run")
         killed = [str(one["Id"]) for one in self.containers() if one["State"] != "exited"]
         self.node.engine.kill()
-        name = self.node.engine.cgroup_parent.lstrip("/")
-        for mount in cgroup_mounts():
-            for folder, _, _ in os.walk(mount / name):
-                for pid in processes_in(Path(folder)):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+        for group in groups_named({self.node.engine.cgroup_parent.lstrip("/")}):
+            end_group(group)
         return killed
 
     def power_on(self) -> None:

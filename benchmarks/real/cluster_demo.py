@@ -173,7 +173,8 @@ def verdict(seen: Seen, died: Collection[str] = ()) -> str:
     """Whether a move lost a step, or a training ran twice. `died`: containers that were killed, so
     that their trainings did not move."""
     moves = Seen({name: one for name, one in seen.runs.items() if name not in died}).moves()
-    lost, twice = sum(one.lost_steps for one in moves), ", ".join(sorted(seen.twice)) or "none"
+    lost = sum(one.lost_steps for one in moves)
+    twice = ", ".join(sorted(seen.twice)) or "none"
     pause_s = statistics.median(one.pause_s for one in moves) if moves else 0.0
     return (
         f"moves: {len(moves)}, median pause {pause_s:.1f} s; steps lost: {lost}; trainings on two "
